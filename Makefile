@@ -38,7 +38,7 @@ NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 KEPT := src/heddle/openapi.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mutation serve test test-all test-fast test-clients test-python test-scale test-vllm soak bench bench-compare lint clients lock dist release sbom docs kubernetes otel-recordings import-recordings
+.PHONY: help demo mutation coverage serve test test-all test-fast test-clients test-python test-scale test-vllm soak bench bench-compare lint clients lock dist release sbom docs kubernetes otel-recordings import-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -56,6 +56,7 @@ help:
 	@echo "make bench   ingest, query, footprint, engine, overhead, training and abuse figures"
 	@echo "make lint    ruff, the rules of imports, and mypy only"
 	@echo "make mutation  what the unit tests of the core notice of changed operators, constants and statements"
+	@echo "make coverage  the lines and branches of each package that unit and API tests run (ARGS='tests/unit --package store')"
 	@echo "make docs    the documentation as a site in dist/site, every link checked"
 	@echo "make kubernetes  the files of deploy/kubernetes from the chart of deploy/helm"
 	@echo "make lock    the lock files in requirements/ anew (ARGS='--upgrade' for newer versions)"
@@ -157,6 +158,9 @@ bench: .venv/.dev $(ART)
 
 mutation: .venv/.dev
 	@$(BIN)/python -m tools.mutation $(ARGS)
+
+coverage: .venv/.dev
+	@$(BIN)/python -m tools.coverage $(ARGS)
 
 bench-compare: .venv/.dev
 	$(BIN)/python benchmarks/compare.py $(REF) $(ARGS)

@@ -1,6 +1,6 @@
 """Builds the ASGI application over the services: middleware, routes, and the OpenAPI description."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -51,7 +51,11 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
             yield
 
     served = served_routes()
-    _check_quotas(settings, {route.group for route in served})
+    for name in ("project_quotas", "key_quotas"):
+        try:
+            check_groups(parse_quotas(getattr(settings, name)), {route.group for route in served})
+        except ValueError as problem:
+            raise BadSetting(f"{name} cannot be used: {problem}") from None
     routes = [route for route in served if route.is_local or not only_local]
     app = Application(
         title="heddle",
@@ -67,14 +71,6 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
     app.router.routes.extend(routes)
     failures.install(app)
     return app
-
-
-def _check_quotas(settings: Settings, groups: Collection[str]) -> None:
-    for name in ("project_quotas", "key_quotas"):
-        try:
-            check_groups(parse_quotas(getattr(settings, name)), groups)
-        except ValueError as problem:
-            raise BadSetting(f"{name} cannot be used: {problem}") from None
 
 
 def served_routes() -> list[Route]:

@@ -6,13 +6,13 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 
 from heddle.errors import HeddleError, InvalidRequest, NotFound
-from heddle.evals.jobs import JobRun, Jobs
-from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, StoreDep, answer, group
+from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import BlobWriter
@@ -30,7 +30,6 @@ KIND = "import_archive"
 FOLDER = "imports"
 """Where archives wait for their job, below the data folder."""
 _ABANDONED_SECONDS = 86_400.0
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 
 
 class ArchiveImportRes(ResponseModel):

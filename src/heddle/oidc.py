@@ -100,15 +100,13 @@ class Provider:
         user = claims.get(self._settings.oidc_user)
         if not isinstance(user, str) or (self._settings.oidc_user == "email" and claims.get("email_verified") is False):
             user = claims["sub"]
-        grants = self._grants(claims.get(self._settings.oidc_groups))
+        groups = claims.get(self._settings.oidc_groups)
+        named = {group for group in groups if isinstance(group, str)} if isinstance(groups, list) else {groups}
+        found = [grant for group in (*named, EVERYBODY) for grant in self._roles.get(str(group), ())]
+        grants = merge_grants(found)
         if not grants:
             raise Forbidden(f"None of the groups of {user[:256]} has a role here")
         return Person(f"{self._settings.oidc_issuer} {claims['sub']}", user[:256], grants)
-
-    def _grants(self, groups: Any) -> tuple[Grant, ...]:
-        named = {group for group in groups if isinstance(group, str)} if isinstance(groups, list) else {groups}
-        found = [grant for group in (*named, EVERYBODY) for grant in self._roles.get(str(group), ())]
-        return merge_grants(found)
 
     async def _claims(self, attempt: Attempt, code: str, redirect_uri: str) -> Json:
         """What the provider says of somebody; the token is checked, what it lacks is asked for."""

@@ -4,15 +4,14 @@ import asyncio
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Annotated
 
 import zstandard
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
 from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.evals.jobs import JobRun, Jobs
-from heddle.http.routing import Admin, ProjectReq, ResponseModel, Service, StoreDep, answer, group
+from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.http.routing import Admin, ProjectReq, ResponseModel, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import LIMITS
@@ -27,7 +26,6 @@ from heddle.wire.jsontypes import Json
 router = group("Projects")
 _SLICE = 500
 _WAIT_SECONDS = 60.0
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 
 
 class PurgeReq(ProjectReq):

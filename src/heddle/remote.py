@@ -212,6 +212,22 @@ def _reason(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Which project of which server a command is about, as it was typed."""
+
+    project: str | None
+    server: str | None
+    key: str | None
+
+    def open(self) -> "Project":
+        """The API for the project; raises HeddleError where none is named."""
+        name = self.project or os.environ.get(PROJECT_VARIABLE)
+        if not name:
+            raise HeddleError(f"name the project: --project entity/project, or {PROJECT_VARIABLE}")
+        return Remote(self.server, self.key).project(name)
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """The API for one project."""
 

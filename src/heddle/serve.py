@@ -74,11 +74,6 @@ def _announce(settings: Settings, listener: socket.socket, out: BackgroundStream
     if settings.otlp_grpc_port:
         out.write(f"heddle: OTLP over gRPC on {name}:{settings.otlp_grpc_port}\n")
     out.write(f"heddle: serving http://{name}:{listener.getsockname()[1]} (data in {settings.data}, {needed})\n")
-    _notify_systemd()
-
-
-def _notify_systemd() -> None:
-    """Tell a service of `Type=notify` that it has started (sd_notify(3))."""
     if address := os.environ.get("NOTIFY_SOCKET"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)

@@ -62,63 +62,35 @@ def _row(default: Any, kind: Kind, sentence: str) -> Any:
 class Settings:
     """Every setting of one server; sizes in bytes, times in seconds."""
 
+    # fmt: off
     host: str = _row("127.0.0.1", text("a host name or an address"), "The address to listen on.")
     port: int = _row(8470, number(0, 65535), "The port to listen on; 0 takes a free one.")
     data: str = _row("./heddle-data", text("a folder"), "The folder that holds everything heddle stores.")
-    store: str = _row(
-        "sqlite",
-        address("clickhouse", "clickhouses", plain="sqlite"),
-        "Where calls are kept: sqlite (in the data folder), or clickhouse://user:password@host:port/database.",
-    )
-    store_cluster: str = _row(
-        "none",
-        text("a name of a cluster, or none"),
-        "The ClickHouse cluster on which tables are replicated and distributed.",
-    )
-    control: str = _row(
-        "sqlite",
-        address("postgresql", plain="sqlite"),
-        "Where everything but calls and files is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.",
-    )
-    files: str = _row(
-        "folder",
-        address(plain="folder"),
-        "Where files are kept: folder (in the data folder), or an object store such as s3://bucket/prefix.",
-    )
-    workers: int = _row(
-        1, number(1, 256), "Processes that answer requests on this machine; above 1, one more writes (SQLite)."
-    )
-    auth: str = _row(
-        "auto",
-        choice("auto", "on", "off"),
-        "Whether requests need a key; auto asks for one unless the host is loopback and nobody signs in.",
-    )
-    bootstrap_key: str = _row(
-        "none",
-        secret(20),
+    store: str = _row("sqlite", address("clickhouse", "clickhouses", plain="sqlite"),
+        "Where calls are kept: sqlite (in the data folder), or clickhouse://user:password@host:port/database.")
+    store_cluster: str = _row("none", text("a name of a cluster, or none"),
+        "The ClickHouse cluster on which tables are replicated and distributed.")
+    control: str = _row("sqlite", address("postgresql", plain="sqlite"),
+        "Where everything but calls and files is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.")
+    files: str = _row("folder", address(plain="folder"),
+        "Where files are kept: folder (in the data folder), or an object store such as s3://bucket/prefix.")
+    workers: int = _row(1, number(1, 256),
+        "Processes that answer requests on this machine; above 1, one more writes (SQLite).")
+    auth: str = _row("auto", choice("auto", "on", "off"),
+        "Whether requests need a key; auto asks for one unless the host is loopback and nobody signs in.")
+    bootstrap_key: str = _row("none", secret(20),
         "The first key: created at start for the user `admin` with every scope, unless it exists already. "
-        "A revoked key stays revoked. Use a variable rather than a flag, which other users can see.",
-    )
-    secrets_key: str = _row(
-        "none",
-        secret(20),
+        "A revoked key stays revoked. Use a variable rather than a flag, which other users can see.")
+    secrets_key: str = _row("none", secret(20),
         "What stored secrets (keys of providers, addresses of alerts) are encrypted with; none: a file of the data "
-        "folder. Several servers need the same. Better a variable than a flag.",
-    )
-    oidc_issuer: str = _row(
-        "none",
-        address("https", "http", plain="none"),
-        "The OpenID Connect provider that people sign in with (extra `oidc`); requests need a key or a session then.",
-    )
+        "folder. Several servers need the same. Better a variable than a flag.")
+    oidc_issuer: str = _row("none", address("https", "http", plain="none"),
+        "The OpenID Connect provider that people sign in with (extra `oidc`); requests need a key or a session then.")
     oidc_client_id: str = _row("none", text("a client id, or none"), "The name of this server at that provider.")
-    oidc_client_secret: str = _row(
-        "none", secret(1), "Its secret there; none for a public client. Better a variable than a flag."
-    )
-    oidc_roles: str = _row(
-        "none",
-        group_roles(),
-        "What the groups of people may do; * is everybody who signs in. Who is in none of these groups stays out.",
-    )
+    oidc_client_secret: str = _row("none", secret(1),
+        "Its secret there; none for a public client. Better a variable than a flag.")
+    oidc_roles: str = _row("none", group_roles(),
+        "What the groups of people may do; * is everybody who signs in. Who is in none of these groups stays out.")
     oidc_scopes: str = _row("openid profile email", text("scopes"), "What the provider is asked for.")
     oidc_groups: str = _row("groups", text("a claim"), "The claim that lists the groups of somebody.")
     oidc_user: str = _row("email", text("a claim"), "The claim that names somebody here.")
@@ -126,19 +98,12 @@ class Settings:
     audit_days: int = _row(0, number(0, 36_500), "After this time rows of the audit log are deleted; 0: never.")
     bootstrap_key_file: str = _row("none", text("a file, or none"), "A file that holds the first key.")
     log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
-    log_format: str = _row(
-        "text", choice("text", "json"), "The format of log lines; json writes an object with the request's id."
-    )
-    access_log: str = _row(
-        "errors",
-        choice("off", "errors", "all"),
-        "Which requests get a log line; errors are those answered 400 or above.",
-    )
-    root_path: str = _row(
-        "/",
-        matching(r"/|(/[A-Za-z0-9._~-]+)+/?", "a path such as /heddle", tail="/"),
-        "The path under which a proxy shows this server, whether it takes the path off or leaves it on.",
-    )
+    log_format: str = _row("text", choice("text", "json"),
+        "The format of log lines; json writes an object with the request's id.")
+    access_log: str = _row("errors", choice("off", "errors", "all"),
+        "Which requests get a log line; errors are those answered 400 or above.")
+    root_path: str = _row("/", matching(r"/|(/[A-Za-z0-9._~-]+)+/?", "a path such as /heddle", tail="/"),
+        "The path under which a proxy shows this server, whether it takes the path off or leaves it on.")
     public_url: str = _row(
         "none",
         matching(
@@ -149,21 +114,12 @@ class Settings:
         ),
         "The address under which clients reach this server, for links; without keys its host name is served, too.",
     )
-    trusted_proxies: str = _row(
-        "none",
-        networks(),
-        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
-    )
-    cors_origins: str = _row(
-        "none",
-        origins(),
-        "Origins whose pages may use this server from a browser (CORS), with a key of their own; any needs --auth on.",
-    )
-    default_project: str = _row(
-        "none",
-        matching(r"[^/:\s]+/[^/:\s]+", "team/project, or none", "none"),
-        "The project of telemetry that names none: in no header, resource attribute, key or service name.",
-    )
+    trusted_proxies: str = _row("none", networks(),
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.")
+    cors_origins: str = _row("none", origins(),
+        "Origins whose pages may use this server from a browser (CORS), with a key of their own; any needs --auth on.")
+    default_project: str = _row("none", matching(r"[^/:\s]+/[^/:\s]+", "team/project, or none", "none"),
+        "The project of telemetry that names none: in no header, resource attribute, key or service name.")
     otlp_grpc_port: int = _row(0, number(0, 65535), "The port for OTLP over gRPC, usually 4317; 0: none.")
     otlp_export_endpoint: str = _row(
         "none",
@@ -181,275 +137,169 @@ class Settings:
         "Headers of these exports, such as project_id=team/heddle,authorization=Bearer%20KEY. Better a variable than "
         "a flag.",
     )
-    ui_files: str = _row(
-        "cached",
-        choice("cached", "reread"),
-        "Whether the files of the web interface are read once or for each request; the latter is for development.",
-    )
+    ui_files: str = _row("cached", choice("cached", "reread"),
+        "Whether the files of the web interface are read once or for each request; the latter is for development.")
     max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
-    max_table_body: int = _row(
-        256 * MIB, size(KIB), "The largest list of row digests that makes a table (46 bytes a row)."
-    )
-    max_json_nodes: int = _row(
-        1_500_000,
-        number(1000, 10**9),
+    max_table_body: int = _row(256 * MIB, size(KIB),
+        "The largest list of row digests that makes a table (46 bytes a row).")
+    max_json_nodes: int = _row(1_500_000, number(1000, 10**9),
         "The most JSON values (lists, objects and what they hold) in a request body that holds data; "
-        "other routes take a twentieth.",
-    )
-    response_days: int = _row(
-        30,
-        number(1, 36_500),
-        "How many days stored responses and conversations are kept after the last that was added to them.",
-    )
+        "other routes take a twentieth.")
+    response_days: int = _row(30, number(1, 36_500),
+        "How many days stored responses and conversations are kept after the last that was added to them.")
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
     max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
     max_archive: int = _row(64 * GIB, size(1), "The largest archive that can be imported over the API.")
-    max_connections: int = _row(
-        4096,
-        number(8, 1_000_000),
-        "How many connections may be open; beyond that, those idle for longest are closed.",
-    )
-    max_connections_per_address: int = _row(
-        1024, number(1, 1_000_000), "The same from one address; trusted_proxies are not counted."
-    )
+    max_connections: int = _row(4096, number(8, 1_000_000),
+        "How many connections may be open; beyond that, those idle for longest are closed.")
+    max_connections_per_address: int = _row(1024, number(1, 1_000_000),
+        "The same from one address; trusted_proxies are not counted.")
     max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest request head (431 above it).")
-    header_timeout: float = _row(
-        10.0, number(0.1, 3600, whole=False), "How long a client may take to send the head of a request (408)."
-    )
-    body_timeout: float = _row(
-        10.0, number(0.1, 3600, whole=False), "How long a client that sends a body may be silent (408)."
-    )
-    min_body_rate: int = _row(
-        KIB, size(1, GIB), "Bytes a second that a client must send of a body, after the first body_timeout (408)."
-    )
-    max_unfinished_bytes: int = _row(
-        128 * MIB,
-        size(MIB),
-        "Memory for bodies that are still arriving; beyond that they wait, and the slowest is aborted (429).",
-    )
+    header_timeout: float = _row(10.0, number(0.1, 3600, whole=False),
+        "How long a client may take to send the head of a request (408).")
+    body_timeout: float = _row(10.0, number(0.1, 3600, whole=False),
+        "How long a client that sends a body may be silent (408).")
+    min_body_rate: int = _row(KIB, size(1, GIB),
+        "Bytes a second that a client must send of a body, after the first body_timeout (408).")
+    max_unfinished_bytes: int = _row(128 * MIB, size(MIB),
+        "Memory for bodies that are still arriving; beyond that they wait, and the slowest is aborted (429).")
     max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB), "The same for bodies from one address.")
-    write_timeout: float = _row(
-        60.0, number(0.1, 86_400, whole=False), "How long a client may read nothing of its answer before it is cut off."
-    )
-    max_event_streams: int = _row(
-        16, number(1, 100_000), "How many streams of events one key may have open at the same time (429 beyond)."
-    )
-    max_metric_series: int = _row(
-        10_000, number(1, 10_000_000), "The most series of metrics in a project; points of others are rejected."
-    )
+    write_timeout: float = _row(60.0, number(0.1, 86_400, whole=False),
+        "How long a client may read nothing of its answer before it is cut off.")
+    max_event_streams: int = _row(16, number(1, 100_000),
+        "How many streams of events one key may have open at the same time (429 beyond).")
+    max_metric_series: int = _row(10_000, number(1, 10_000_000),
+        "The most series of metrics in a project; points of others are rejected.")
     max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
     large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
-    write_queue_bytes: int = _row(
-        64 * MIB, size(KIB), "Above this much waiting to be written, writers are told to wait (429)."
-    )
-    durability: str = _row(
-        "full",
-        choice("full", "normal"),
-        "full: what was acknowledged survives power loss; normal: a crash of the process.",
-    )
-    search: str = _row(
-        "on", choice("on", "off"), "Whether calls in SQLite are indexed for text search; without it $search is refused."
-    )
+    write_queue_bytes: int = _row(64 * MIB, size(KIB),
+        "Above this much waiting to be written, writers are told to wait (429).")
+    durability: str = _row("full", choice("full", "normal"),
+        "full: what was acknowledged survives power loss; normal: a crash of the process.")
+    search: str = _row("on", choice("on", "off"),
+        "Whether calls in SQLite are indexed for text search; without it $search is refused.")
     readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
     query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is aborted (504).")
-    max_database_bytes: int = _row(
-        0, size(MIB, 1024 * TIB, none="no limit"), "Above this size of the SQLite database, writes are refused (507)."
-    )
-    shutdown_grace: float = _row(
-        30.0, number(0, 3600, whole=False), "How long a stopping server waits for requests that are in flight."
-    )
-    shutdown_drain: float = _row(
-        0.0,
-        number(0, 3600, whole=False),
-        "How long a stopping server still takes requests, while /ready says 503 and answers close their connections.",
-    )
-    retention_interval: float = _row(
-        3600.0, number(1, 86_400, whole=False), "How often calls older than their project's retention are deleted."
-    )
-    redaction: str = _row(
-        "none",
-        several("|".join(KINDS), ", ".join(KINDS)),
-        "What is taken out of the content of projects that have no rules of their own, before it is stored.",
-    )
+    max_database_bytes: int = _row(0, size(MIB, 1024 * TIB, none="no limit"),
+        "Above this size of the SQLite database, writes are refused (507).")
+    shutdown_grace: float = _row(30.0, number(0, 3600, whole=False),
+        "How long a stopping server waits for requests that are in flight.")
+    shutdown_drain: float = _row(0.0, number(0, 3600, whole=False),
+        "How long a stopping server still takes requests, while /ready says 503 and answers close their connections.")
+    retention_interval: float = _row(3600.0, number(1, 86_400, whole=False),
+        "How often calls older than their project's retention are deleted.")
+    redaction: str = _row("none", several("|".join(KINDS), ", ".join(KINDS)),
+        "What is taken out of the content of projects that have no rules of their own, before it is stored.")
 
-    model: str = _row(
-        "heddle-tiny",
-        text("a model"),
-        "The model to serve: heddle-tiny, a Hugging Face folder, a hub id, or none.",
-    )
+    model: str = _row("heddle-tiny", text("a model"),
+        "The model to serve: heddle-tiny, a Hugging Face folder, a hub id, or none.")
     model_name: str = _row("auto", text("a name"), "What clients call the model; auto takes it from the model.")
-    model_load: str = _row(
-        "lazy",
-        choice("lazy", "start"),
-        "When the model is loaded: with the first request, or at the start (/ready waits for it).",
-    )
-    adapters: str = _row(
-        "none",
-        several(r"[^=\s]+=\S.*", "name=folder"),
-        "LoRA adapters (PEFT folders) to offer from the start.",
-    )
-    adapter_roots: str = _row(
-        "auto",
-        text("folders with commas between several, auto or any"),
-        "Below which folders /v1/load_lora_adapter may read; auto is any where no key is needed, else none.",
-    )
+    model_load: str = _row("lazy", choice("lazy", "start"),
+        "When the model is loaded: with the first request, or at the start (/ready waits for it).")
+    adapters: str = _row("none", several(r"[^=\s]+=\S.*", "name=folder"),
+        "LoRA adapters (PEFT folders) to offer from the start.")
+    adapter_roots: str = _row("auto", text("folders with commas between several, auto or any"),
+        "Below which folders /v1/load_lora_adapter may read; auto is any where no key is needed, else none.")
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
-    scheduling: str = _row(
-        "fcfs", choice("fcfs", "priority"), "Who goes first: first come, first served, or the field priority."
-    )
-    engine: str = _row(
-        "local", choice("local", "vllm"), "What computes the model: heddle's own engine, or servers of vLLM behind it."
-    )
-    vllm_urls: str = _row(
-        "none",
-        several(r"https?://[^\s,;?#]+", "addresses that begin with http:// or https://"),
-        "vLLM servers that are already running; none: heddle starts its own. Their key is taken from VLLM_API_KEY.",
-    )
+    scheduling: str = _row("fcfs", choice("fcfs", "priority"),
+        "Who goes first: first come, first served, or the field priority.")
+    engine: str = _row("local", choice("local", "vllm"),
+        "What computes the model: heddle's own engine, or servers of vLLM behind it.")
+    vllm_urls: str = _row("none", several(r"https?://[^\s,;?#]+", "addresses that begin with http:// or https://"),
+        "vLLM servers that are already running; none: heddle starts its own. Their key is taken from VLLM_API_KEY.")
     vllm_replicas: int = _row(1, number(1, 64), "How many servers of vLLM heddle starts.")
-    vllm_command: str = _row(
-        "python3 -m vllm.entrypoints.openai.api_server",
-        command(),
-        "What starts a server of vLLM, in an environment of its own; {replica} is its number.",
-    )
-    vllm_arguments: str = _row(
-        "none", command("none"), "Further arguments of the servers that heddle starts; {replica} as above."
-    )
-    vllm_takes: str = _row(
-        "none",
-        several(r"[A-Za-z_]\w*", "names"),
-        "Extra arguments of plug-ins that the servers understand; kv_transfer_params where they have a connector.",
-    )
-    engine_device: str = _row(
-        "auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"), "Where the model runs."
-    )
-    engine_dtype: str = _row(
-        "auto",
-        choice("auto", "float32", "bfloat16", "int8"),
-        "The precision of the weights; auto is float32 below 100 million parameters. int8 is for processors.",
-    )
-    engine_threads: int = _row(
-        0, number(0, 1024), "CPU threads of the engine; 0 leaves one core to the server and adapts to the load."
-    )
-    max_model_len: int = _row(
-        0, number(0, 10_000_000), "The most tokens of prompt and output together; 0: the model's."
-    )
+    vllm_command: str = _row("python3 -m vllm.entrypoints.openai.api_server", command(),
+        "What starts a server of vLLM, in an environment of its own; {replica} is its number.")
+    vllm_arguments: str = _row("none", command("none"),
+        "Further arguments of the servers that heddle starts; {replica} as above.")
+    vllm_takes: str = _row("none", several(r"[A-Za-z_]\w*", "names"),
+        "Extra arguments of plug-ins that the servers understand; kv_transfer_params where they have a connector.")
+    engine_device: str = _row("auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"),
+        "Where the model runs.")
+    engine_dtype: str = _row("auto", choice("auto", "float32", "bfloat16", "int8"),
+        "The precision of the weights; auto is float32 below 100 million parameters. int8 is for processors.")
+    engine_threads: int = _row(0, number(0, 1024),
+        "CPU threads of the engine; 0 leaves one core to the server and adapts to the load.")
+    max_model_len: int = _row(0, number(0, 10_000_000),
+        "The most tokens of prompt and output together; 0: the model's.")
     kv_memory: int = _row(0, size(MIB, TIB, none="a share of the free memory"), "Memory for keys and values.")
     max_running: int = _row(64, number(1, 4096), "How many sequences the engine works on at the same time.")
     max_waiting: int = _row(1024, number(1, 1_000_000), "How many sequences may wait for the engine (429 beyond).")
 
-    strict_fields: str = _row(
-        "off",
-        choice("off", "on"),
-        "on: a completion with a field that would be ignored and would change the answer is refused (400).",
-    )
-    trace_inference: str = _row(
-        "off",
-        choice("off", "on"),
-        "on: each chat completion that names a project becomes a call in that project's trace.",
-    )
-    inference_project_concurrency: int = _row(
-        0, number(0, 1_000_000), "How many completions of one project may run at the same time (429 beyond); 0: any."
-    )
-    inference_key_concurrency: int = _row(
-        0, number(0, 1_000_000), "How many completions of one key may run at the same time (429 beyond); 0: any."
-    )
-    inference_project_tokens_per_minute: int = _row(
-        0, number(0, 10**12), "Tokens of prompts and answers that one project may use per minute (429); 0: any."
-    )
-    inference_key_tokens_per_minute: int = _row(
-        0, number(0, 10**12), "Tokens of prompts and answers that one key may use per minute (429); 0: any."
-    )
-    project_quotas: str = _row(
-        "none", quotas(of_projects=True), "What each project without quotas of its own may send and store (429, 507)."
-    )
-    key_quotas: str = _row(
-        "none", quotas(of_projects=False), "What each key without quotas of its own may send (429 beyond)."
-    )
-    providers: str = _row(
-        "none",
-        providers(),
-        "Other servers of models that /completions/create may ask, each with the variable that holds its key.",
-    )
-    image_provider: str = _row(
-        "none",
-        text("a name of providers, or none"),
-        "The provider that /image/create asks for models that are named without one.",
-    )
+    strict_fields: str = _row("off", choice("off", "on"),
+        "on: a completion with a field that would be ignored and would change the answer is refused (400).")
+    trace_inference: str = _row("off", choice("off", "on"),
+        "on: each chat completion that names a project becomes a call in that project's trace.")
+    inference_project_concurrency: int = _row(0, number(0, 1_000_000),
+        "How many completions of one project may run at the same time (429 beyond); 0: any.")
+    inference_key_concurrency: int = _row(0, number(0, 1_000_000),
+        "How many completions of one key may run at the same time (429 beyond); 0: any.")
+    inference_project_tokens_per_minute: int = _row(0, number(0, 10**12),
+        "Tokens of prompts and answers that one project may use per minute (429); 0: any.")
+    inference_key_tokens_per_minute: int = _row(0, number(0, 10**12),
+        "Tokens of prompts and answers that one key may use per minute (429); 0: any.")
+    project_quotas: str = _row("none", quotas(of_projects=True),
+        "What each project without quotas of its own may send and store (429, 507).")
+    key_quotas: str = _row("none", quotas(of_projects=False),
+        "What each key without quotas of its own may send (429 beyond).")
+    providers: str = _row("none", providers(),
+        "Other servers of models that /completions/create may ask, each with the variable that holds its key.")
+    image_provider: str = _row("none", text("a name of providers, or none"),
+        "The provider that /image/create asks for models that are named without one.")
 
     training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
-    trainer: str = _row(
-        "local",
-        choice("local", "torchrun"),
-        "Who trains: local (processes of this server), or torchrun (workers that watch the handover folder).",
-    )
+    trainer: str = _row("local", choice("local", "torchrun"),
+        "Who trains: local (processes of this server), or torchrun (workers that watch the handover folder).")
     training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
     training_ranks: int = _row(1, number(1, 1024), "Processes of one training job on this machine; above 1, torchrun.")
-    training_device: str = _row(
-        "auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"), "Where training runs."
-    )
-    training_dtype: str = _row(
-        "auto", choice("auto", "float32", "bfloat16"), "The precision of the frozen weights; auto is the engine's."
-    )
-    training_threads: int = _row(
-        0, number(0, 1024), "CPU threads of a training job, kept with the job; 0: one below 50 million parameters."
-    )
-    training_idle: float = _row(
-        600.0, number(0, 86_400, whole=False), "How long an idle training process keeps its model in memory."
-    )
+    training_device: str = _row("auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"),
+        "Where training runs.")
+    training_dtype: str = _row("auto", choice("auto", "float32", "bfloat16"),
+        "The precision of the frozen weights; auto is the engine's.")
+    training_threads: int = _row(0, number(0, 1024),
+        "CPU threads of a training job, kept with the job; 0: one below 50 million parameters.")
+    training_idle: float = _row(600.0, number(0, 86_400, whole=False),
+        "How long an idle training process keeps its model in memory.")
     training_attempts: int = _row(3, number(1, 100), "Attempts without progress after which a training job fails.")
-    training_lease: float = _row(
-        30.0, number(1, 86_400, whole=False), "How long a training process may be silent before its job is taken away."
-    )
+    training_lease: float = _row(30.0, number(1, 86_400, whole=False),
+        "How long a training process may be silent before its job is taken away.")
     training_queue: int = _row(64, number(1, 1_000_000), "How many jobs of one model may wait (429 beyond).")
-    training_keep: int = _row(
-        0, number(0, 1_000_000), "How many of a model's newest steps are kept beside the latest policy; 0: all."
-    )
-    training_sequence: int = _row(
-        0, number(0, 10_000_000), "The most tokens of a training sequence, longer ones are dropped; 0: the model's."
-    )
+    training_keep: int = _row(0, number(0, 1_000_000),
+        "How many of a model's newest steps are kept beside the latest policy; 0: all.")
+    training_sequence: int = _row(0, number(0, 10_000_000),
+        "The most tokens of a training sequence, longer ones are dropped; 0: the model's.")
     training_lora_rank: int = _row(8, number(1, 1024), "The rank of the LoRA adapters of new models.")
-    training_lora_alpha: float = _row(
-        16.0, number(0.001, 1e6, whole=False), "The alpha of the LoRA adapters of new models."
-    )
+    training_lora_alpha: float = _row(16.0, number(0.001, 1e6, whole=False),
+        "The alpha of the LoRA adapters of new models.")
     training_sources: str = _row(
         "none",
         several(r"(https://[^\s/]|file:///)\S*", "addresses that begin with https:// or file:///"),
         "Where training data may be read from; an address must begin with one of these.",
     )
 
-    evaluation_workers: int = _row(
-        2, number(1, 64), "How many jobs of evaluation (runs, scores, replays) run at the same time."
-    )
-    evaluation_parallel: int = _row(
-        20, number(1, 1000), "How many rows of one evaluation, or calls of one scoring, are worked on at the same time."
-    )
-    evaluation_queue: int = _row(
-        1000, number(1, 1_000_000), "How many jobs of evaluation of one project may wait or run (429 beyond)."
-    )
+    evaluation_workers: int = _row(2, number(1, 64),
+        "How many jobs of evaluation (runs, scores, replays) run at the same time.")
+    evaluation_parallel: int = _row(20, number(1, 1000),
+        "How many rows of one evaluation, or calls of one scoring, are worked on at the same time.")
+    evaluation_queue: int = _row(1000, number(1, 1_000_000),
+        "How many jobs of evaluation of one project may wait or run (429 beyond).")
 
-    alert_interval: float = _row(
-        30.0, number(0.1, 86_400, whole=False), "How often alert rules are evaluated, in seconds."
-    )
-    alert_webhooks: str = _row(
-        "none",
-        several(r"https?://[^\s/]\S*", "addresses that begin with https:// or http://"),
-        "Where messages of alerts may be sent; an address must be one of these or lie below it.",
-    )
+    alert_interval: float = _row(30.0, number(0.1, 86_400, whole=False),
+        "How often alert rules are evaluated, in seconds.")
+    alert_webhooks: str = _row("none", several(r"https?://[^\s/]\S*", "addresses that begin with https:// or http://"),
+        "Where messages of alerts may be sent; an address must be one of these or lie below it.")
     alert_emails: str = _row(
         "none",
         several(r"[^@\s<>,]*@[^@\s<>,]+", "mail addresses or domains such as @example.com"),
         "To whom alerts may be mailed: addresses, or all of a domain (@example.com), with commas between several.",
     )
-    smtp: str = _row(
-        "none",
-        address("smtp", "smtps", plain="none"),
+    smtp: str = _row("none", address("smtp", "smtps", plain="none"),
         "The server that mails of alerts go through: smtp://user:password@host:587 (encrypted by STARTTLS where the "
-        "server offers it, and always with a password), or smtps://user:password@host:465.",
-    )
-    smtp_from: str = _row(
-        "heddle@localhost", matching(r"[^@\s<>,]+@[^@\s<>,]+", "a mail address"), "The sender of mails."
-    )
+        "server offers it, and always with a password), or smtps://user:password@host:465.")
+    smtp_from: str = _row("heddle@localhost", matching(r"[^@\s<>,]+@[^@\s<>,]+", "a mail address"),
+        "The sender of mails.")
+    # fmt: on
 
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     """Where the values came from that were given: `port` from `flag --port`; no setting itself."""

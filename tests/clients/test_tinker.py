@@ -76,6 +76,11 @@ def test_lookups_copies_and_downloads(client: TinkerClient) -> None:
     )
     assert seen["same"] and seen["ends"].startswith("20")
     assert seen["kinds"] == [["training", True], ["sampler", True], ["external", True]]
+    choices = seen["choices"]
+    assert [row[0] for row in choices["dense"]] == choices["prompt"] and len(choices["prompt"]) == 11
+    assert choices["sparse"] == choices["dense"] and {row[1] for row in choices["dense"]} == {0.0}
+    assert choices["drawn"][0] == choices["drawn"][1] and choices["named"] == choices["logprobs"]
+    assert {len(row) for row in choices["drawn"][0]} == {4} and len({max(row) for row in choices["drawn"][0]}) > 1
     before, after = seen["losses"]
     assert before == after and seen["scored"] == 12
     mine, theirs, lonely = seen["sessions"]

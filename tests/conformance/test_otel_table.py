@@ -17,8 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.auth import LOCAL
 from heddle.trace.otel import reading
-from heddle.trace.otel.export import Export
-from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.trace.otel.span import OWN_VALUE
 from heddle.wire import times
 

@@ -52,8 +52,7 @@ from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.store.control.training import JobRow as TrainJob
 from heddle.store.sqlite.database import open_writer
 from heddle.trace.alerts import service as alerts
-from heddle.trace.alerts.rules import Measurement
-from heddle.trace.alerts.service import AlertService
+from heddle.trace.alerts.service import AlertService, Measurement
 from heddle.training import files
 from heddle.training.messages import Answer, Cancel, Finished, Request, Started, Stepped, Stopped, Task
 from heddle.training.queue import process

@@ -17,8 +17,9 @@ from tests.soak.load import READERS, Item, Load, lost
 from tests.soak.test_crash import assert_sound
 from tests.support import scale
 from tests.support.cli import heddle
-from tests.support.faulty_disk import FAULTS, FaultyDisk, has_compiler
+from tests.support.faulty_disk import FAULTS, FaultyDisk
 from tests.support.patience import strain
+from tests.support.preload import has_compiler
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"

@@ -1,42 +1,23 @@
 """A disk that fails at a chosen operation, and the power cut: what was never flushed may be gone, whole or in parts."""
 
-import hashlib
 import os
 import random
-import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.support.preload import compile_library
 from tests.support.server import HeddleProcess
 
-SOURCE = Path(__file__).with_suffix(".c")
 FAULTS = ("eio", "enospc", "short", "fsync")
 _HEAD = struct.Struct("=IIQQQ")
 _WRITE, _SYNC, _TRUNCATE, _RENAME, _REMOVE, _SYNC_FOLDER, _CREATE, _FAULT = range(1, 9)
 _OF_FILE = (_WRITE, _TRUNCATE)
 _OF_FOLDER = (_RENAME, _REMOVE)
 SECTOR = 512
-
-
-def has_compiler() -> bool:
-    """Whether the library of `faulty_disk.c` can be made here."""
-    return shutil.which("cc") is not None and os.uname().sysname == "Linux"
-
-
-def library() -> Path:
-    """The compiled `faulty_disk.c`, made once for each version of it."""
-    made = SOURCE.parents[2] / ".cache" / f"faulty_disk-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so"
-    if not made.exists():
-        made.parent.mkdir(exist_ok=True)
-        unfinished = made.with_suffix(f".{os.getpid()}")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", unfinished, SOURCE, "-ldl", "-lpthread"], check=True)
-        unfinished.rename(made)
-    return made
 
 
 @dataclass(slots=True)
@@ -73,7 +54,7 @@ class FaultyDisk:
         self.journal.unlink(missing_ok=True)
         self.armed.unlink(missing_ok=True)
         variables = {
-            "LD_PRELOAD": str(library()),
+            "LD_PRELOAD": str(compile_library("faulty_disk")),
             "FAULTY_DISK_FOLDER": str(self.folder),
             "FAULTY_DISK_JOURNAL": str(self.journal),
             "FAULTY_DISK_FAULT": self.fault,

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import psutil
 
+from heddle.training.tinker.messages import read_samples
 from tests.support.server import HeddleProcess
-from tests.support.tinker_messages import random_datum, write_data
+from tests.support.tinker_messages import random_datum, write_data, write_datum
 
 BASE = "heddle-tiny"
 PATIENCE = 240.0
@@ -19,11 +20,11 @@ WEIGHTS = "adapter_model.safetensors"
 class TinkerRun:
     """A model in training, and what is asked of it; equal seeds ask the same."""
 
-    def __init__(self, heddle: HeddleProcess, seed: int = 1) -> None:
+    def __init__(self, heddle: HeddleProcess, seed: int = 1, project: str | None = None) -> None:
         self.heddle = heddle
         self.random = Random(seed)
         self.seq = 0
-        self.session = self.post("create_session", {"sdk_version": "0.38.0"})["session_id"]
+        self.session = self.post("create_session", {"sdk_version": "0.38.0", "project_id": project})["session_id"]
         made = {"session_id": self.session, "model_seq_id": 0, "base_model": BASE}
         made["lora_config"] = {"rank": 4, "seed": seed}
         self.id = self.post("create_model", made)["model_id"]
@@ -96,6 +97,50 @@ class TinkerRun:
             asked.append(self.sample(number))
         return asked
 
+    def draw(self, sampler: int, seed: int) -> list[bytes]:
+        """A gradient's data: four answers of the run's own sampler, every second of which was good."""
+        prompt = [5, 6, 7]
+        body = {"sampling_session_id": f"{self.session}:sample:{sampler}", "seq_id": seed, "num_samples": 4}
+        body |= {"prompt": {"chunks": [{"type": "encoded_text", "tokens": prompt}]}}
+        drawn = read_samples(
+            self.result(self.ask("asample", body | {"sampling_params": {"max_tokens": 6, "seed": seed}}))
+        )
+        data, before = [], [0.0] * (len(prompt) - 1)
+        for place, (tokens, logprobs) in enumerate(drawn):
+            ids = [*prompt, *tokens.tolist()]
+            advantages = [*before, *[(-1.0) ** place] * len(tokens)]
+            inputs = {"target_tokens": ids[1:], "logprobs": [*before, *logprobs.tolist()], "advantages": advantages}
+            data.append(write_datum(ids[:-1], inputs))
+        return data
+
+    def send_data(self, data: list[bytes], loss: str) -> str:
+        """A gradient of some data."""
+        self.seq += 1
+        return self.ask("forward_backward", write_data(self.id, self.seq, data, loss))
+
+    def save_sampler(self, number: int) -> None:
+        """Make a sampler of the weights as they are."""
+        self.result(self.request("save_weights_for_sampler", sampling_session_seq_id=number))
+
+    def job(self) -> Any:
+        """The run among the training jobs."""
+        return self.read(f"training-jobs?model_id={self.model_id()}")["data"][0]
+
+    def model_id(self) -> str:
+        """The trainable model that it trains."""
+        found = self.read("models?limit=100")["data"]
+        return next(str(model["id"]) for model in found if self.session in model["name"])
+
+    def read(self, path: str) -> Any:
+        """What the routes of training jobs answer."""
+        headers = {"authorization": "Bearer any"}
+        return httpx.get(f"{self.heddle.url}/v1/preview/{path}", headers=headers, timeout=60).raise_for_status().json()
+
+    def events(self) -> list[tuple[str, Any]]:
+        """The events of its job, without how fast it was."""
+        found = self.read(f"training-jobs/{self.job()['id']}/events?limit=100")["data"]
+        return [(one["type"], {n: v for n, v in one["data"].items() if n != "tokens_per_second"}) for one in found]
+
     def weights(self) -> dict[int, bytes]:
         """The weights of every checkpoint by its request."""
         found = self.heddle.data.glob(f"training/*/checkpoints/*/{WEIGHTS}")
@@ -130,8 +175,10 @@ def check_kills(make: Callable[[str], HeddleProcess], rounds: int, kills: list[t
                     for process in trainers(heddle):
                         process.kill()
             results = [run.result(request_id).replace(run.id.encode(), b"RUN") for request_id in asked]
-            seen.append((results, run.weights()))
-    (results, weights), (results_again, weights_again) = seen
+            seen.append((results, run.weights(), run.events()))
+    (results, weights, events), (results_again, weights_again, events_again) = seen
+    assert [kind for kind, _ in events] == ["training_started", *["gradient_step"] * rounds]
+    assert events == events_again
     pairs = zip(results, results_again, strict=True)
     apart = [(number, quiet, killed) for number, (quiet, killed) in enumerate(pairs) if quiet != killed]
     assert not apart, apart

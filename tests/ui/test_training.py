@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 
 from tests.support.rl import Trainer
 from tests.support.server import HeddleProcess
-from tests.ui.support import look
+from tests.support.tinker_run import TinkerRun
+from tests.ui.support import keep_screen, look
 
 LONG = "a-learner-with-a-name-that-goes-on-and-on-and-on-until-the-table-must-cut-it-off"
 STEPS = 3
@@ -87,6 +88,47 @@ def test_a_job_shows_how_it_learned(page: Page, lab: dict[str, Any]) -> None:
     page.get_by_role("tab", name="Job").click()
     expect(page.get_by_text("sapo, temperature_pos 2, temperature_neg 1.05")).to_be_visible()
     expect(page.get_by_text("at most 4 steps old")).to_be_visible()
+
+
+def test_a_run_of_tinkers_protocol_has_its_page(page: Page, project: str, server: HeddleProcess) -> None:
+    """Its gradient steps are drawn as those of a job, also while it goes on; a step says how it was optimized."""
+    run = TinkerRun(server, project=project)
+
+    def step(number: int) -> None:
+        run.save_sampler(number)
+        run.result(run.send_data(run.draw(number, number), "ppo"))
+        run.result(run.request("optim_step", adam_params={"learning_rate": 1e-3, "weight_decay": 0.01}))
+
+    for number in (1, 2):
+        step(number)
+    run.result(run.request("save_weights", path="end"))
+    page.goto(f"/{project}/weave/training/{run.model_id()}?metrics=all")
+    chart = page.get_by_role("img", name="Loss by step")
+    expect(chart).to_be_visible()
+    for name in ("Mean ratio", "Clipped tokens", "Entropy", "Gradient norm", "Learning rate"):
+        expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    steps = page.locator(".tile", has_text="Gradient steps")
+    expect(steps).to_contain_text("2")
+    expect(page.get_by_role("button", name="Cancel job")).to_have_count(0)
+    look(page, "job-tinker", narrow=True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(step, 3).result()
+    expect(steps).to_contain_text("3")
+    page.get_by_role("button", name="How step 7 was made").click()
+    card = page.get_by_role("dialog", name="Step 7")
+    expect(card).to_contain_text("AdamW, betas 0.9 and 0.95, eps 1e-12, weight decay 0.01, gradient norm as it is")
+    expect(card).to_contain_text("ppo, clip_low_threshold 0.8, clip_high_threshold 1.2")
+    look(page, "job-tinker-step")
+    card.get_by_role("button", name="Close").click()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("tab", name="Job").click()
+    expect(
+        page.get_by_text(re.compile("of .* log-probabilities are bitwise equal, largest difference"))
+    ).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the page is wider than its window"
+    keep_screen(page, "job-tinker-phone")
+    page.goto(f"/{project}/weave/training")
+    expect(page.get_by_role("row", name=re.compile(run.session))).to_contain_text("running")
 
 
 @pytest.mark.thorough

@@ -46,6 +46,16 @@ def check_blocks(folder: Path) -> int:
         return int(raw.execute("SELECT count(*) FROM usage").fetchone()[0])
 
 
+def count_empty(folder: Path, project: str) -> int:
+    """How many blocks of a project have no calls."""
+    with closing(sqlite3.connect(folder / DATABASE)) as raw:
+        mine = "project = (SELECT k FROM names WHERE v = ?) AND calls = 0"
+        tables = ("call_blocks", "usage_blocks")
+        return sum(
+            raw.execute(f"SELECT count(*) FROM {table} WHERE {mine}", (project,)).fetchone()[0] for table in tables
+        )
+
+
 async def check_answers(store: SqliteStore) -> None:
     """Compare counts and sums with those that are computed of every row."""
     status = Compare("eq", Field("summary.weave.status"), Literal("error"))
@@ -91,7 +101,9 @@ def test_random_writes(tmp_path: Path) -> None:
                 await store.calls.delete(chance.choice((PROJECT, OTHER)), chance.sample(names, 2), "ada")
             if turn % 25 == 24:
                 before = chance.choice((-1, written_calls.AT + 1))
-                await store.calls.purge_older(chance.choice((PROJECT, OTHER)), before)
+                project = chance.choice((PROJECT, OTHER))
+                if await store.calls.purge_older(project, before):
+                    assert count_empty(tmp_path, project) == 0
             most = max(most, check_blocks(tmp_path))
             if turn % 10 == 0:
                 await check_answers(store)

@@ -40,10 +40,10 @@ from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
-from heddle.wire import query, table_rows
+from heddle.wire import query, refs, table_rows
 from heddle.wire.calls import UniformRun
-from heddle.wire.log_records import StoredRecord
 from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
+from heddle.wire.spans import StoredRecord
 from tests.support.postgres import PostgresServer
 
 Story = Callable[[ControlGroups], Awaitable[list[Any]]]
@@ -191,7 +191,19 @@ async def feedback(store: ControlGroups) -> list[Any]:
         await store.feedback.move(_P, {about[0]: "moved", "unknown": "x"}, creator)
         found.append((await store.feedback.query(_P, RowRequest(fields=["id", "weave_ref"]))).rows)
     found.append(await store.feedback.purge(_P, ["f0", "f1", "unknown"], "me"))
-    return [*found, await store.feedback.query(_P, RowRequest(fields=["count(*)"]))]
+    found.append(await store.feedback.query(_P, RowRequest(fields=["count(*)"])))
+    targets = [("call", 1), ("call", 4), ("call", 5), ("object", 1)]
+    rows = [
+        _EMPTY
+        | {"id": f"{kind}{at}", "created_at": at, "payload": "{}"}
+        | {"weave_ref": f"{refs.INTERNAL}{_P}/{kind}/x"}
+        for kind, at in targets
+    ]
+    await store.feedback.create([*rows, rows[0] | {"project": "q"}])
+    assert [await store.feedback.purge_older(_P, 5) for _ in range(2)] == [2, 0]
+    left = [(await store.feedback.query(project, RowRequest(fields=["id"]))).rows for project in (_P, "q")]
+    assert {row["id"] for row in left[0]} >= {"call5", "object1"} and len(left[0]) == 6 and len(left[1]) == 1
+    return [*found, left]
 
 
 @story

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heddle.http.http2 import PREFACE, Http2Refusal
+from heddle.http.connections import PREFACE, Http2Refusal
 
 SETTINGS = bytes.fromhex("000000040000000000")
 PING = bytes.fromhex("000008060000000000") + b"12345678"

@@ -9,7 +9,7 @@ import pytest
 
 from heddle.errors import Busy, StorageFull, TooLarge
 from heddle.http.quotas import Meter, Quotas
-from heddle.quotas import KEY, PROJECT, Quota, parse_quotas, show_quotas
+from heddle.quotas import BYTES, KEY, PROJECT, Quota, parse_quotas, show_quotas
 from heddle.settings import Settings
 from heddle.store.control.inference import LimitRow, QuotaCount
 
@@ -176,15 +176,15 @@ def test_a_project_counts_what_came_before_it_was_known_and_once() -> None:
     desk = Desk(tables)
     run(desk.quotas.load())
     meter = desk.ask(length=4)
-    meter.add_bytes(3)
+    meter.add(BYTES, 3)
     for _ in range(3):
         meter.open("a/p", False)
-    meter.add_bytes(3)
+    meter.add(BYTES, 3)
     with pytest.raises(Busy, match="calls bytes 10/day"):
         desk.ask(length=1, project="a/p")
     meter.close()
     meter.open("a/p", False)
-    meter.add_bytes(100)
+    meter.add(BYTES, 100)
 
 
 def test_where_quotas_are_raised_nobody_is_refused() -> None:

@@ -16,8 +16,7 @@ from heddle.store.sqlite.call_table import select
 from heddle.store.sqlite.database import NameReader
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.trace.calls.write import Packed
-from heddle.trace.otel.export import Export
-from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery, End, Filter, SharedText, Start
 from heddle.wire.query import parse_query

@@ -32,11 +32,7 @@ def run(
         str, typer.Option("--model", help="A stored model (name, name:version, ref), or one that the server serves.")
     ],
     baseline: Annotated[
-        str,
-        typer.Option(
-            "--baseline",
-            help="A run's id, `latest` (the first run becomes it), or a model to evaluate.",
-        ),
+        str, typer.Option("--baseline", help="A run's id, `latest` (the first run becomes it), or a model to evaluate.")
     ] = "latest",
     fail_if: FailIf = None,
     project: Where = None,

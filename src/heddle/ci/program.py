@@ -1,13 +1,13 @@
 """What `heddle eval run` and `heddle eval compare` do; they end with 0 passed, 1 a regression, 2 anything else."""
 
 import json
-import os
 import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ import heddle
 from heddle.ci import runs
 from heddle.ci.comparison import ERRORS, Comparison, Condition, Measurement, Verdict, compare, parse_condition
 from heddle.errors import HeddleError
-from heddle.remote import PROJECT_VARIABLE, Project, Remote
+from heddle.remote import Place, Project
 from heddle.wire.jsontypes import Json
 
 _HEADS = ("measure", "baseline", "run", "change", "95 % interval", "rows")
@@ -230,7 +230,7 @@ class Options:
 
 def run(evaluation: str, model: str, baseline: str, parameters: Json, timeout: float | None, options: Options) -> None:
     """Evaluate a model on the server and compare it with a baseline."""
-    with _exit_on_failure(evaluation, options.junit):
+    with exit_on_failure(tell=partial(_write_failure, evaluation, options)):
         conditions = [parse_condition(text) for text in options.fail_if]
         here = _open_project(options, evaluation)
         found = runs.find_evaluation(here, evaluation)
@@ -250,7 +250,7 @@ def run(evaluation: str, model: str, baseline: str, parameters: Json, timeout: f
 def compare_runs(run_id: str, baseline: str, options: Options) -> None:
     """Compare two stored runs."""
     title = f"{run_id} against {baseline}"
-    with _exit_on_failure(title, options.junit):
+    with exit_on_failure(tell=partial(_write_failure, title, options)):
         conditions = [parse_condition(text) for text in options.fail_if]
         here = _open_project(options, "")
         for call_id in (run_id, baseline):
@@ -259,10 +259,7 @@ def compare_runs(run_id: str, baseline: str, options: Options) -> None:
 
 
 def _open_project(options: Options, ref: str) -> Project:
-    name = options.project or runs.read_project(ref) or os.environ.get(PROJECT_VARIABLE)
-    if not name:
-        raise HeddleError(f"name the project: --project entity/project, or {PROJECT_VARIABLE}")
-    return Remote(options.server, options.key).project(name)
+    return Place(options.project or runs.read_project(ref), options.server, options.key).open()
 
 
 def _run_one(project: Project, evaluation: runs.StoredObject, model_ref: str, label: str, timeout: float | None) -> str:
@@ -315,15 +312,20 @@ def _check_answers(project: Project, comparison: Comparison) -> None:
 
 
 @contextmanager
-def _exit_on_failure(title: str, junit: str | None) -> Iterator[None]:
-    """Ends the command with 2, a line on stderr and a JUnit error where something cannot be done."""
+def exit_on_failure(interrupted: str = "interrupted", tell: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Ends the command with 2 and a line on stderr where something cannot be done, which `tell` is told."""
     try:
         yield
     except HeddleError as error:
         typer.echo(f"heddle: {error}", err=True)
-        if junit is not None:
-            write(junit, report_failure(title, str(error)))
+        if tell is not None:
+            tell(str(error))
         raise typer.Exit(FAILURE) from None
     except KeyboardInterrupt:
-        typer.echo("heddle: interrupted", err=True)
+        typer.echo(f"heddle: {interrupted}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _write_failure(title: str, options: Options, reason: str) -> None:
+    if options.junit is not None:
+        write(options.junit, report_failure(title, reason))

@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.http.routing import Service
 from heddle.ipc.bounded import OWNER
 from heddle.jobs.metrics import JobMetrics
 from heddle.jobs.runner import Attempt, Runner, first_failure
@@ -118,6 +121,14 @@ class Jobs(Runner[JobRow]):
     async def read(self, project_id: str, job_id: str) -> JobRow | None:
         """A job of a project; the route has checked that the caller may read it."""
         return await self._rows.find(project_id, job_id)
+
+    async def find(self, caller: Caller, project_id: str, job_id: str, kind: str, what: str) -> JobRow:
+        """The job of a kind in a project of the caller's; raises NotFound, which calls it `what`."""
+        caller.open(project_id)
+        found = await self._rows.find(project_id, job_id)
+        if found is None or found.kind != kind:
+            raise NotFound(f"There is no {what} {job_id[:100]!r} in {project_id}")
+        return found
 
     async def query(
         self,
@@ -245,6 +256,9 @@ class Jobs(Runner[JobRow]):
         at = times.now()
         if await self._rows.finish(job.id, state, at, result=result, error=error):
             self._metrics.count_ended(job.kind, state, job.started_at, at)
+
+
+JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 
 
 def _may_pass(problem: HeddleError) -> bool:

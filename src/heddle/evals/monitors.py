@@ -13,7 +13,7 @@ from fastapi import Depends, Response
 
 from heddle.auth import ROLES, Caller, Grant
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout
-from heddle.http.routing import ProjectReq, Reader, ResponseModel, Service, answer, group
+from heddle.http.routing import ProjectReq, Reader, ResponseModel, Service, answer, describe_row, group
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
 from heddle.store.control.coordination import MONITORS
@@ -408,14 +408,7 @@ class MonitorsQueryRes(ResponseModel):
 async def monitors_query(body: MonitorsQueryReq, caller: Reader, monitors: MonitorsDep) -> Response:
     """The monitors of a project: whether each is on, and why it cannot score."""
     project = caller.open(body.project_id)
-    shown = [
-        {
-            "name": state.name,
-            "ref": refs.object_ref(project, "object", state.name, state.digest),
-            "active": state.active,
-            "problem": state.problem,
-            "submitted": state.submitted,
-        }
-        for state in monitors.states(project)
+    found = [
+        (state, refs.object_ref(project, "object", state.name, state.digest)) for state in monitors.states(project)
     ]
-    return answer({"monitors": shown})
+    return answer({"monitors": [describe_row(MonitorSchema, state, ref=ref) for state, ref in found]})

@@ -342,7 +342,11 @@ class StructuredModel(Model):
 
     def inputs(self, row: Json, _trial: int) -> ChatRequest:
         """The template filled from the row, then its `user_input`; `config` of the row overrides the parameters."""
-        user_input = _read_messages(row.get("user_input"))
+        value = row.get("user_input")
+        listed = [] if value is None else value if isinstance(value, list) else [value]
+        made = [{"role": "user", "content": item} if isinstance(item, str) else item for item in listed]
+        fitting = all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in made)
+        user_input = [without_nulls(item) for item in made] if fitting else None
         config = row.get("config")
         if user_input is None or not isinstance(config, dict | None):
             raise InvalidRequest("The row's user_input is no message, or its config is no object")
@@ -449,14 +453,6 @@ def prompt_messages(prompt: Any) -> list[Message] | None:
         isinstance(item.get("role"), str) and isinstance(item.get("content"), str | list) for item in messages
     )
     return messages if messages and fitting else None
-
-
-def _read_messages(value: Any) -> list[Message] | None:
-    """A user's input as messages: a text, a message, a list of either; None when it is none of these."""
-    listed = [] if value is None else value if isinstance(value, list) else [value]
-    made = [{"role": "user", "content": item} if isinstance(item, str) else item for item in listed]
-    fitting = all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in made)
-    return [without_nulls(item) for item in made] if fitting else None
 
 
 def without_nulls(value: Mapping[str, Any]) -> Json:

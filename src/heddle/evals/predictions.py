@@ -41,7 +41,10 @@ class Asker:
         deadline, pause = time.monotonic() + PATIENCE_SECONDS, _FIRST_PAUSE
         while True:
             try:
-                return _check_depth(await self._completions.create(inputs, self._caller, self._project))
+                answer = await self._completions.create(inputs, self._caller, self._project)
+                if jsontext.depth(answer) > DEEPEST_ANSWER:
+                    raise InvalidRequest(f"The model's answer is nested deeper than {DEEPEST_ANSWER} levels")
+                return answer
             except HeddleError as error:
                 wait = _wanted_pause(error) or pause * random.uniform(0.5, 1.0)
                 if not may_pass(error) or time.monotonic() + wait > deadline:
@@ -74,13 +77,6 @@ class Counted:
             if isinstance(cached, int) and cached:
                 entry["cache_read_input_tokens"] = entry.get("cache_read_input_tokens", 0) + cached
         return answer
-
-
-def _check_depth(answer: ChatAnswer) -> ChatAnswer:
-    """The answer; raises InvalidRequest for one that no call could hold."""
-    if jsontext.depth(answer) > DEEPEST_ANSWER:
-        raise InvalidRequest(f"The model's answer is nested deeper than {DEEPEST_ANSWER} levels")
-    return answer
 
 
 def may_pass(error: HeddleError) -> bool:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest
-from heddle.evals.jobs import Jobs
+from heddle.evals.jobs import JobsDep
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations, read_status
 from heddle.http.routing import (
@@ -27,7 +27,6 @@ from heddle.http.routing import (
 )
 from heddle.wire.jsontypes import Json
 
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 EvaluationsDep = Annotated[Evaluations, Depends(Service("evaluations"))]
 ScoringDep = Annotated[Scoring, Depends(Service("scoring"))]
 router: APIRouter = group("Evaluation")

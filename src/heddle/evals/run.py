@@ -13,16 +13,7 @@ from typing import Any
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.evals.objects import is_ref
-from heddle.evals.predictions import (
-    Asker,
-    Case,
-    Predict,
-    Prediction,
-    Score,
-    TokenCounts,
-    is_not_the_rows,
-    score_output,
-)
+from heddle.evals.predictions import Asker, Case, Predict, Prediction, Score, TokenCounts, is_not_the_rows, score_output
 from heddle.evals.scorers import Scorer, is_number, number_of
 from heddle.jobs.runner import first_failure
 from heddle.wire import refs, times
@@ -304,7 +295,10 @@ class EvaluationRun:
         """Do what is left of the run and end its root; raises HeddleError, and then the root is still open."""
         await self._begin()
         tree = Tree(self.root, self._ops, self.predict_op)
-        finished = await self._read_finished()
+        found = set[str]()
+        async for calls in self._children("id", "ended_at"):
+            found |= {call.id for call in calls if call.ended_at is not None}
+        finished = found
         try:
             await self._check_root()
             await self._run_cases(tree, finished)
@@ -340,13 +334,6 @@ class EvaluationRun:
         left = [call.id async for calls in found for call in calls]
         if left:
             await self.records.delete_calls(self.caller, self.root.project, left)
-
-    async def _read_finished(self) -> set[str]:
-        """The ids of the cases that are stored already."""
-        found = set[str]()
-        async for calls in self._children("id", "ended_at"):
-            found |= {call.id for call in calls if call.ended_at is not None}
-        return found
 
     def _children(self, *columns: str) -> AsyncIterator[list[Call]]:
         return self.records.read_calls(

@@ -241,10 +241,7 @@ def _check_pattern(settings: Settings) -> str | None:
 def _levenshtein(output: str, target: Any, settings: Settings) -> Scores:
     one, other = _text(output, settings), _text(target, settings)
     distance, longest = levenshtein(one, other), max(len(one), len(other))
-    return {
-        "levenshtein_distance": distance,
-        "levenshtein_similarity": 1.0 - distance / longest if longest else 1.0,
-    }
+    return {"levenshtein_distance": distance, "levenshtein_similarity": 1.0 - distance / longest if longest else 1.0}
 
 
 def _overlap(output: str, target: Any, _settings: Settings) -> Scores:
@@ -269,11 +266,7 @@ KINDS: Mapping[str, Kind] = {
     "JSONMatchScorer": Kind({}, _json_match),
     "ValidJSONScorer": Kind({}, _valid_json, needs_target=False, is_of_the_sdk=True),
     "JSONSchemaScorer": Kind(
-        {"json_schema": {}},
-        _json_schema,
-        instead_of_target="json_schema",
-        is_bounded=True,
-        problem=_check_schema,
+        {"json_schema": {}}, _json_schema, instead_of_target="json_schema", is_bounded=True, problem=_check_schema
     ),
     "RegexMatchScorer": Kind(
         {"pattern": "", "ignore_case": False, "full_match": False},

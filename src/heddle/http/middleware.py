@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from heddle.http.quotas import METER, Meter, count_request
 from heddle.http.routing import HotRoutes
 from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
+from heddle.quotas import BYTES
 from heddle.setting_kinds import ANY_ORIGIN
 from heddle.settings import Settings
 from heddle.wire import times
@@ -41,10 +43,7 @@ _LOGINS = frozenset(("/_ui/session", "/_ui/sign_in"))
 _MAX_LOGIN_BODY = 16 * 1024
 _STRIPPED = b"x-forwarded-prefix"
 _CLOSE = (b"connection", b"close")
-_COMMON = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+_COMMON = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 _NOT_STORED = (b"cache-control", b"no-store")
 _NOT_SHOWN = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 """Of answers that are no page: a browser that is led to one shows and runs nothing of it."""
@@ -210,7 +209,7 @@ class _Exchange:
         length = self.headers.get(b"content-length", b"")
         meter = self.state.quotas.begin(caller.key_id, int(length) if length.isdigit() else 0)
         if not length.isdigit():
-            body.arriving = meter.add_bytes
+            body.arriving = partial(meter.add, BYTES)
         self.scope[METER], self.meter = meter, meter
         OPENED.set(meter.open)
 
@@ -328,11 +327,7 @@ def cors_headers(headers: Mapping[bytes, bytes], settings: Settings) -> list[tup
         return [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", b"*")]
     if origin not in settings.named_origins:
         return []
-    return [
-        (b"access-control-allow-origin", origin),
-        (b"access-control-expose-headers", b"*"),
-        (b"vary", b"Origin"),
-    ]
+    return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", b"*"), (b"vary", b"Origin")]
 
 
 def answer_preflight(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> Response | None:

@@ -83,10 +83,6 @@ class Meter:
         if is_storing:
             self._attempt(lambda: self._quotas.check_room(name))
 
-    def add_bytes(self, number: int) -> None:
-        """Count more of a body; raises Busy, TooLarge."""
-        self.add(BYTES, number)
-
     def add(self, unit: str, number: int) -> None:
         """Count more of a unit; raises Busy, TooLarge."""
         if self._group:

@@ -254,7 +254,9 @@ class Route(APIRoute):
         """Let the framework read what the endpoint takes and returns."""
         hints = get_type_hints(self.endpoint, include_extras=True)
         returned = hints.pop("return", None)
-        answers_itself = iscoroutinefunction(self.endpoint) and _is_response(returned)
+        answers_itself = iscoroutinefunction(self.endpoint) and (
+            isinstance(returned, type) and issubclass(returned, Response)
+        )
         models = [hint for hint in hints.values() if isinstance(hint, type) and issubclass(hint, BaseModel)]
         self._body_model = models[0] if len(models) == 1 else None
         left = {"response_model": None, "openapi_extra": None} if answers_itself else {}
@@ -277,10 +279,6 @@ class Route(APIRoute):
             return await handler(BodyRequest(request.scope, request.receive, self._body_model))
 
         return run
-
-
-def _is_response(returned: Any) -> bool:
-    return isinstance(returned, type) and issubclass(returned, Response)
 
 
 class HotRoutes:

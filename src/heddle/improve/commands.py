@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from heddle.ci.commands import Key, Server, Where
+from heddle.remote import Place
 from heddle.wire.jsontypes import Json
 
 commands = typer.Typer(
@@ -76,7 +77,7 @@ def start(
         "watch": None if watch is None else {"monitor": watch, "below": watch_below, "calls": watch_calls},
     }
     names = program.Names(model, base_model, scorer, general, column or [])
-    program.start(names, weak, body, program.Place(project, server, key), wait)
+    program.start(names, weak, body, Place(project, server, key), wait)
 
 
 @commands.command("list")
@@ -84,7 +85,7 @@ def list_all(project: Where = None, server: Server = None, key: Key = None) -> N
     """Print the improvements of a project, newest first."""
     from heddle.improve import program
 
-    program.list_all(program.Place(project, server, key))
+    program.list_all(Place(project, server, key))
 
 
 @commands.command("show")
@@ -92,7 +93,7 @@ def show(improvement: Id, project: Where = None, server: Server = None, key: Key
     """Print the timeline of an improvement."""
     from heddle.improve import program
 
-    program.show(improvement, program.Place(project, server, key))
+    program.show(improvement, Place(project, server, key))
 
 
 @commands.command("stop")
@@ -100,7 +101,7 @@ def stop(improvement: Id, project: Where = None, server: Server = None, key: Key
     """Stop an improvement, or the watch of its promotion; what was trained or promoted stays."""
     from heddle.improve import program
 
-    program.stop(improvement, program.Place(project, server, key))
+    program.stop(improvement, Place(project, server, key))
 
 
 @commands.command("demo")
@@ -108,4 +109,4 @@ def demo(project: Where = None, server: Server = None, key: Key = None) -> None:
     """Plant a weakness in a copy of heddle-tiny, improve it, and have it taken back by a regression (10 minutes)."""
     from heddle.improve import program
 
-    program.demonstrate(program.Place(project, server, key))
+    program.demonstrate(Place(project, server, key))

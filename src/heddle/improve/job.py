@@ -473,10 +473,7 @@ class Improvements:
         """The rows of a run of an evaluation by their content."""
         trials: dict[str, list[Json]] = {}
         slices = self._records.read_calls(
-            loop.caller,
-            loop.asked.project_id,
-            filter={"parent_ids": [run_id]},
-            columns=["op_name", "inputs", "output"],
+            loop.caller, loop.asked.project_id, filter={"parent_ids": [run_id]}, columns=["op_name", "inputs", "output"]
         )
         async for calls in slices:
             for call in calls:

@@ -1,10 +1,9 @@
 """What `heddle improve` does: a client of the improvement routes; ends with 0 promoted, 1 refused, 2 anything else."""
 
 import json
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import typer
@@ -13,30 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from heddle.ci.program import exit_on_failure
 from heddle.ci.runs import find_object
 from heddle.errors import HeddleError, NotFound
-from heddle.remote import PROJECT_VARIABLE, Project, Remote
+from heddle.remote import Place, Project
 from heddle.wire.jsontypes import Json
 
-_REFUSED, _FAILED, _INTERRUPTED = 1, 2, 130
+_REFUSED = 1
 _LOOK_SECONDS = 0.5
 _COUNTS = (("reward", "reward"), ("step", "step"), ("mean", "mean score"), ("scores", "scores"))
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which project of which server."""
-
-    project: str | None
-    server: str | None
-    key: str | None
-
-    def open(self) -> Project:
-        """The API for the project; raises HeddleError where none is named."""
-        name = self.project or os.environ.get(PROJECT_VARIABLE)
-        if not name:
-            raise HeddleError(f"name the project: --project entity/project, or {PROJECT_VARIABLE}")
-        return Remote(self.server, self.key).project(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +77,15 @@ def list_all(place: Place) -> None:
 def show(improvement: str, place: Place) -> None:
     """Print the timeline of an improvement."""
     with _exit_on_failure():
-        _print(place.open().post("/improvements/read", id=improvement)["improvement"])
+        found = place.open().post("/improvements/read", id=improvement)["improvement"]
+        console = _console()
+        outcome = found["outcome"] or found["error"] or ""
+        console.print(f"{escape(found['model'])}: {found['state']} {escape(outcome)}".rstrip())
+        if found["reason"]:
+            console.print(escape(found["reason"]))
+        console.print(f"{found['spent_seconds']:.0f} of {found['budget_seconds']:.0f} seconds of work")
+        for step in found["steps"]:
+            console.print(escape(_sentence(step)), soft_wrap=True)
 
 
 def stop(improvement: str, place: Place) -> None:
@@ -130,17 +122,6 @@ def _follow(project: Project, improvement: str) -> None:
         raise typer.Exit(_REFUSED)
 
 
-def _print(found: Json) -> None:
-    console = _console()
-    outcome = found["outcome"] or found["error"] or ""
-    console.print(f"{escape(found['model'])}: {found['state']} {escape(outcome)}".rstrip())
-    if found["reason"]:
-        console.print(escape(found["reason"]))
-    console.print(f"{found['spent_seconds']:.0f} of {found['budget_seconds']:.0f} seconds of work")
-    for step in found["steps"]:
-        console.print(escape(_sentence(step)), soft_wrap=True)
-
-
 def _sentence(step: Json) -> str:
     """A step in a line: what it is, how long it took, and the numbers that it came to."""
     result, name = step["result"], step["name"] + (f" {step['number']}" if step["number"] else "")
@@ -170,13 +151,5 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def _exit_on_failure() -> Iterator[None]:
-    try:
-        yield
-    except HeddleError as error:
-        typer.echo(f"heddle: {error}", err=True)
-        raise typer.Exit(_FAILED) from None
-    except KeyboardInterrupt:
-        typer.echo("heddle: interrupted; an improvement that was started goes on", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+def _exit_on_failure() -> AbstractContextManager[None]:
+    return exit_on_failure("interrupted; an improvement that was started goes on")

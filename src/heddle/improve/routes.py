@@ -4,10 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from heddle.auth import Caller, Scope
-from heddle.errors import NotFound
-from heddle.evals.jobs import Jobs
-from heddle.evals.replay.routes import JobsDep
+from heddle.auth import Scope
+from heddle.evals.jobs import JobsDep
 from heddle.http.routing import Reader, Service, Writer, answer, group
 from heddle.improve.job import KIND, Improvements
 from heddle.improve.schemas import (
@@ -46,24 +44,15 @@ async def query(body: ImprovementQueryReq, caller: Reader, jobs: JobsDep) -> Res
 @router.post("/improvements/read", response_model=ImprovementRes)
 async def read(body: ImprovementReq, caller: Reader, jobs: JobsDep) -> Response:
     """State, outcome and timeline of an improvement."""
-    return answer({"improvement": _describe(await _find(jobs, caller, body))})
+    return answer({"improvement": _describe(await jobs.find(caller, body.project_id, body.id, KIND, "improvement"))})
 
 
 @router.post("/improvements/cancel", response_model=ImprovementRes)
 async def cancel(body: ImprovementReq, caller: Writer, jobs: JobsDep) -> Response:
     """Stop an improvement, or the watch of its promotion; steps that were trained and a promotion stay."""
     caller = caller.require(Scope.READ)
-    await _find(jobs, caller, body)
+    await jobs.find(caller, body.project_id, body.id, KIND, "improvement")
     return answer({"improvement": _describe(await jobs.cancel(body.project_id, body.id))})
-
-
-async def _find(jobs: Jobs, caller: Caller, asked: ImprovementReq) -> JobRow:
-    """The job of an improvement; raises NotFound."""
-    caller.open(asked.project_id)
-    found = await jobs.read(asked.project_id, asked.id)
-    if found is None or found.kind != KIND:
-        raise NotFound(f"There is no improvement {asked.id[:100]!r} in {asked.project_id}")
-    return found
 
 
 def _describe(job: JobRow) -> Json:

@@ -39,8 +39,7 @@ class WeakCalls(_Part):
             raise PydanticCustomError("value_error", "a bound `below` and a `monitor` or `scorer` belong together")
         if not (self.filter or self.query or self.error_group or self.below is not None):
             raise PydanticCustomError(
-                "value_error",
-                "say which calls are weak: filter, query, error_group, or monitor or scorer with below",
+                "value_error", "say which calls are weak: filter, query, error_group, or monitor or scorer with below"
             )
         return self
 

@@ -10,7 +10,7 @@ from heddle.inference.adapters import Address, artifact_name
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.text_completions import TextWire
 from heddle.inference.chat.wire import ParsedRequest
-from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, PromptChoices
 from heddle.inference.service import Inference
 from heddle.store.control.inference import AdapterKey, AdapterRow
 from heddle.wire import times
@@ -107,8 +107,11 @@ class TokenWire(TextWire):
     op_name = "heddle.draw"
 
     def read(self, body: Any) -> ParsedRequest:
-        """As text completions."""
-        return replace(super().read(body), clamps_max_tokens=True)
+        """As text completions, with `prompt_ids` and `prompt_draws` as `PromptChoices` has them."""
+        ids, draws = body.get("prompt_ids") or (), body.get("prompt_draws") or 0
+        plain = {name: value for name, value in body.items() if name not in ("prompt_ids", "prompt_draws")}
+        chosen = PromptChoices(tuple(map(tuple, ids)), draws, body.get("seed") or 0) if ids or draws else None
+        return replace(super().read(plain), clamps_max_tokens=True, prompt_choices=chosen)
 
 
 TOKENS = TokenWire()

@@ -9,8 +9,7 @@ import socket
 import sys
 
 from heddle.ipc.child import die_with_parent, log_to_parent
-from heddle.otlp_grpc.forward import Forwarder
-from heddle.otlp_grpc.service import make_server
+from heddle.otlp_grpc.service import Forwarder, make_server
 from heddle.otlp_grpc.supervisor import Configuration
 
 GRACE_SECONDS = 2.0

@@ -1,4 +1,4 @@
-"""Projects: how much they hold, how long calls are kept, and settings that SDKs ask for."""
+"""The routes of projects, and what is taken out of what they are sent."""
 
 import logging
 from typing import Annotated, Literal
@@ -10,6 +10,7 @@ from heddle.http.routing import Admin, ProjectReq, Reader, ResponseModel, Servic
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
 from heddle.wire import times
+from heddle.wire.redaction import RedactionKind, RedactionRules
 
 logger = logging.getLogger("heddle.retention")
 router = group("Projects")
@@ -38,6 +39,7 @@ class Retention(Loop):
         for project, days in await self._store.projects.with_retention():
             before = times.now() - days * times.DAY
             deleted = await self._store.calls.purge_older(project, before)
+            await self._store.feedback.purge_older(project, before)
             await self._store.metric_series.purge_older(project, before)
             await self._store.log_records.purge_older(project, before)
             if deleted:
@@ -157,3 +159,53 @@ async def read_sensitive_data(project_id: str, caller: Reader, store: StoreDep) 
     """Whether detectors take something out before it is stored; /project/redaction/read says what."""
     rules = await store.redaction.rules(caller.open(project_id))
     return answer({"policy": "pii-v1" if rules.kinds else "off"})
+
+
+class RedactionReadReq(ProjectReq):
+    """A project."""
+
+
+class RedactionUpdateReq(ProjectReq):
+    """New rules: detectors, and paths of values such as `inputs.user.email`; nulls let the setting hold again."""
+
+    kinds: list[RedactionKind] | None = None
+    paths: list[str] | None = None
+
+
+class RedactionRes(ResponseModel):
+    """The rules that hold, whether they are the project's own, and how many values were taken out, by kind."""
+
+    kinds: list[RedactionKind]
+    paths: list[str]
+    is_own: bool
+    redacted: dict[str, int]
+
+
+@router.post("/project/redaction/read", response_model=RedactionRes)
+async def read_redaction(body: RedactionReadReq, caller: Reader, store: StoreDep) -> Response:
+    """What is taken out of the content of a project before it is stored, and how much that was."""
+    return await _describe(caller.open(body.project_id), store)
+
+
+@router.post("/project/redaction/update", response_model=RedactionRes)
+async def update_redaction(body: RedactionUpdateReq, caller: Admin, store: StoreDep) -> Response:
+    """Take something else out from now on, within a second on every server; what is stored stays as it is."""
+    project = caller.open(body.project_id)
+    rules = None
+    if body.kinds is not None or body.paths is not None:
+        rules = RedactionRules(tuple(dict.fromkeys(body.kinds or ())), tuple(dict.fromkeys(body.paths or ())))
+        rules.check()
+    await store.redaction.set(project, rules, caller.user)
+    return await _describe(project, store)
+
+
+async def _describe(project: str, store: StoreDep) -> Response:
+    rules = await store.redaction.rules(project)
+    return answer(
+        {
+            "kinds": list(rules.kinds),
+            "paths": list(rules.paths),
+            "is_own": await store.redaction.is_own(project),
+            "redacted": dict(await store.redaction.counts(project)),
+        }
+    )

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from heddle.training.losses import LOSSES
-from heddle.training.losses.base import Level, Loss, LossName
-from heddle.training.losses.correction import Correction
-from heddle.training.losses.kl import KlEstimator
+from heddle.training.losses.base import Correction, KlEstimator, Level, Loss, LossName
+from heddle.training.losses.registry import LOSSES
 
 KlSource = Literal["current_learner", "sample"]
 
@@ -66,7 +64,11 @@ class RlConfig:
     def of_loss(cls, loss: LossName, **values: Any) -> "RlConfig":
         """Settings with the defaults of a loss; raises ValueError that names what does not go with it."""
         chosen = LOSSES[loss]
-        _check_level(chosen, values)
+        level = values.get("importance_sampling_level")
+        if level is not None and level not in chosen.levels:
+            raise ValueError(
+                f"importance_sampling_level {level} does not go with {chosen.name}: {', '.join(chosen.levels)}"
+            )
         _check_correction(chosen, values)
         options = _fill_options(chosen, values.pop("loss_fn_config", None) or {})
         if chosen.bounds is None:
@@ -88,12 +90,6 @@ class RlConfig:
         if values.pop("ppo", False):
             values["loss"] = "ppo"
         return cls(**values)
-
-
-def _check_level(loss: Loss, values: Mapping[str, Any]) -> None:
-    level = values.get("importance_sampling_level")
-    if level is not None and level not in loss.levels:
-        raise ValueError(f"importance_sampling_level {level} does not go with {loss.name}: {', '.join(loss.levels)}")
 
 
 def _check_correction(loss: Loss, values: Mapping[str, Any]) -> None:

@@ -120,6 +120,17 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of a datum that this server sampled, by their places among the targets."""
+
+    datum: int
+    start: int
+    length: int
+    lag: int
+    """Optimizer steps since the weights that sampled them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One request of a run of Tinker's protocol. Paths are absolute."""
 
@@ -140,6 +151,7 @@ class Operation:
     device: str
     dtype: str
     threads: int
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(slots=True)
@@ -156,6 +168,8 @@ class Performed:
     result: bytes
     kept: int
     """A state is durable that holds the requests up to this one."""
+    step: Json | None = None
+    """Of an optimizer step: its metrics, and its losses and optimizer as `settings`."""
 
 
 Request = Task | Warm | Operation

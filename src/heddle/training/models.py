@@ -15,13 +15,14 @@ from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unava
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, CheckpointRow, JobRow, LogRow, ModelRow
+from heddle.store.control.training import OPEN, TINKER, CheckpointRow, EventRow, JobRow, LogRow, ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.intake import Taken
 from heddle.training.queue.publish import CANDIDATE_FROM, policy_name
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.schemas.requests import CreateModel
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.training import BaseModel, PolicyHost
 
 ONE_THREAD_BELOW = 50_000_000
@@ -179,15 +180,39 @@ class TrainableModels:
             await asyncio.shield(self._forget(row, user))
             raise
 
-    async def save(self, row: ModelRow, step: int, is_served: bool) -> CheckpointRow:
-        """List a step whose folder is made, and let the name mean it where it is served; may be done twice."""
+    async def save(self, row: ModelRow, step: int, is_served: bool, made_by: EventRow | None) -> CheckpointRow:
+        """List a step whose folder is made, and let the name mean it where it is served; may be done twice.
+
+        `made_by` is the gradient step that it comes from.
+        """
         folder = files.checkpoint_folder(row.id, step)
         digest, size = await asyncio.to_thread(files.measure, self._data / folder)
-        listed = CheckpointRow(str(uuid.uuid4()), row.id, step, None, None, folder, digest, size, {}, times.now())
+        listed = CheckpointRow(
+            id=str(uuid.uuid4()),
+            model_id=row.id,
+            step=step,
+            parent_step=None,
+            job_id=None if made_by is None else made_by.job_id,
+            folder=folder,
+            digest=digest,
+            bytes=size,
+            metrics={} if made_by is None else {n: v for n, v in made_by.data.items() if n != "settings"},
+            created_at=times.now(),
+        )
         listed = await self._table.add_checkpoint(listed)
         if is_served:
             await self._serve(row, [listed])
         return listed
+
+    async def recipe(self, row: ModelRow, checkpoint: CheckpointRow) -> Json:
+        """How a step was made: base model, LoRA, the kind and the settings of its job (of the last gradient step)."""
+        job = None if checkpoint.job_id is None else await self._jobs.find(checkpoint.job_id)
+        settings = None if job is None else job.config["settings"]
+        if job is not None and job.kind == TINKER:
+            last = await self._jobs.last_step(job.id, checkpoint.step)
+            settings = None if last is None else last.data["settings"]
+        kind = None if job is None else job.kind
+        return {"base_model": row.base_model, "lora": row.lora, "kind": kind, "settings": settings}
 
     async def offer(self, row: ModelRow, step: int) -> None:
         """Make a step addressable that is listed and was not served; raises InvalidRequest."""
@@ -253,7 +278,7 @@ class TrainableModels:
         return len(gone)
 
     async def _end_jobs(self, row: ModelRow) -> None:
-        open_jobs = [job for job in await self._jobs.of_model(row.id) if job.state in OPEN]
+        open_jobs = [job for job in await self._jobs.of_model(row.id) if job.state in OPEN and job.kind != TINKER]
         # Last first, so that none of them begins while the others are ended.
         for job in reversed(open_jobs):
             await self._supervisor.cancel(job.id)

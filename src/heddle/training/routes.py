@@ -160,26 +160,20 @@ async def roll_back(model_id: str, request: Request, caller: BearerWriter, train
     return answer(await model_json(training, row))
 
 
-def _checkpoint_json(row: CheckpointRow, model: ModelRow, job: JobRow | None) -> Json:
+async def _checkpoint_json(row: CheckpointRow, model: ModelRow, training: Training) -> Json:
     fields = _pick(row, "id", "step", "metrics", "parent_step", "job_id", "digest", "bytes")
-    made = {"kind": job.kind, "settings": job.config["settings"]} if job else {"kind": None, "settings": None}
-    recipe = {"base_model": model.base_model, "lora": model.lora, **made}
+    recipe = await training.models.recipe(model, row)
     return fields | {"recipe": recipe, "created_at": times.to_iso(row.created_at)}
 
 
 @router.get("/v1/preview/models/{model_id}/checkpoints", response_model=None)
 async def list_checkpoints(
-    model_id: str,
-    caller: BearerReader,
-    store: StoreDep,
-    training: TrainingDep,
-    page: PageDep,
+    model_id: str, caller: BearerReader, store: StoreDep, training: TrainingDep, page: PageDep
 ) -> Response:
     """The checkpoints of a model by step, a page at a time."""
     model = await training.models.find(model_id, caller)
     chosen, has_more = page.cut(await store.train_models.checkpoints(model.id))
-    jobs = {job.id: job for job in await store.train_jobs.of_model(model.id)}
-    shown = [_checkpoint_json(row, model, jobs.get(row.job_id or "")) for row in chosen]
+    shown = [await _checkpoint_json(row, model, training) for row in chosen]
     return answer(page_json(shown, has_more))
 
 
@@ -214,11 +208,7 @@ async def log(model_id: str, request: Request, caller: BearerWriter, training: T
 
 @router.get("/v1/preview/models/{model_id}/logs", response_model=None)
 async def list_logs(
-    model_id: str,
-    caller: BearerReader,
-    store: StoreDep,
-    training: TrainingDep,
-    page: PageDep,
+    model_id: str, caller: BearerReader, store: StoreDep, training: TrainingDep, page: PageDep
 ) -> Response:
     """What was logged for a model, without the trajectories (ours)."""
     rows = await store.train_models.logs((await training.models.find(model_id, caller)).id)
@@ -275,7 +265,9 @@ async def list_jobs(
 ) -> Response:
     """The jobs of a model, or of every model that the caller's key reaches, oldest first."""
     if model_id is None:
-        rows = await training.list_reached_jobs(caller)
+        models = await training.models.list_reached(caller)
+        rows = [job for model in models for job in await store.train_jobs.of_model(model.id)]
+        rows.sort(key=lambda job: job.number)
     else:
         rows = await store.train_jobs.of_model((await training.models.find(model_id, caller)).id)
     rows = [row for row in rows if state is None or row.state == state]
@@ -374,7 +366,7 @@ async def create_sft_job(request: Request, caller: BearerWriter, training: Train
     """Queue a supervised job on chat rows: a file's digest, a dataset's ref, or an address that the settings allow."""
     wanted = await validate_body(CreateSftJob, request)
     training.require()
-    return answer({"id": (await training.create_sft_job(wanted, caller)).id})
+    return answer({"id": (await training.create_job_on_rows(wanted, caller)).id})
 
 
 @router.post("/v1/preview/dpo-training-jobs", response_model=None, openapi_extra=body_schema(CreateDpoJob))
@@ -382,7 +374,7 @@ async def create_dpo_job(request: Request, caller: BearerWriter, training: Train
     """Queue a job on preferences (ours): rows with a chosen and a rejected answer, read as those of fine-tuning."""
     wanted = await validate_body(CreateDpoJob, request)
     training.require()
-    return answer({"id": (await training.create_dpo_job(wanted, caller)).id})
+    return answer({"id": (await training.create_job_on_rows(wanted, caller)).id})
 
 
 @router.get("/v1/preview/base-models", response_model=None)

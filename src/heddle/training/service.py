@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +19,7 @@ from heddle.http.routing import Service
 from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, JobRow, ModelRow, TrainJobs, TrainModels
+from heddle.store.control.training import OPEN, TINKER, JobRow, ModelRow, TrainJobs, TrainModels
 from heddle.training import files
 from heddle.training.config import RlConfig
 from heddle.training.intake import GROUPS, Intake, Taken
@@ -202,21 +202,12 @@ class Training:
             key = await self._keep_payload(model, {GROUPS: found.groups})
         return await self._add_job(model, "rl", config, key, caller, job_id)
 
-    async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
-        """Queue a job on chat rows, which are read and kept first. Raises what `DatasetReader.read` does, ..."""
-        return await self._create_job_on_rows("sft", wanted, check_rows, caller)
+    async def create_job_on_rows(self, wanted: CreateSftJob | CreateDpoJob, caller: Caller) -> JobRow:
+        """Queue a job on chats or pairs of answers, which are read and kept first.
 
-    async def create_dpo_job(self, wanted: CreateDpoJob, caller: Caller) -> JobRow:
-        """Queue a job on pairs of answers, as `create_sft_job` does on chats."""
-        return await self._create_job_on_rows("dpo", wanted, check_pairs, caller)
-
-    async def _create_job_on_rows(
-        self,
-        kind: str,
-        wanted: CreateSftJob | CreateDpoJob,
-        check: Callable[[Sequence[Json]], list[Json]],
-        caller: Caller,
-    ) -> JobRow:
+        Raises what `DatasetReader.read` does, ...
+        """
+        kind, check = ("sft", check_rows) if isinstance(wanted, CreateSftJob) else ("dpo", check_pairs)
         model = await self.models.find(str(wanted.model_id), caller)
         config = await self._make_config(model, wanted.settings().as_json(), wanted, caller)
         limit = self.settings.max_training_body
@@ -276,14 +267,10 @@ class Training:
                 return job
         raise NotFound("TrainingJob not found")
 
-    async def list_reached_jobs(self, caller: Caller) -> list[JobRow]:
-        """The jobs of every model that the caller's key reaches, oldest first."""
-        models = await self.models.list_reached(caller)
-        rows = [job for model in models for job in await self._jobs.of_model(model.id)]
-        return sorted(rows, key=lambda job: job.number)
-
     async def cancel_job(self, job: JobRow) -> JobRow:
         """Give a job up; returns it as it is then. One that runs ends within seconds. Raises Conflict."""
+        if job.kind == TINKER:
+            raise Conflict("The job is a run of Tinker's protocol: its client ends it (unload_model)")
         if not await self.supervisor.cancel(job.id):
             raise Conflict(f"The job has ended already: {(await self._jobs.find(job.id) or job).state}")
         return await self._jobs.find(job.id) or replace(job, cancel_asked=True)

@@ -10,8 +10,6 @@ from heddle.ui.reads import (
     evaluations,
     example,
     overview,
-    projects,
-    settings,
     trace,
     values,
 )
@@ -27,9 +25,7 @@ ROUTERS = tuple(
         calls_change,
         calls_export,
         errors,
-        projects,
         access,
-        settings,
         overview,
         ui_training,
         ui_inference,

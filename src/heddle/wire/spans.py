@@ -5,7 +5,7 @@ most of them.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from heddle.wire.jsontypes import Json
 
@@ -135,3 +135,19 @@ class SpanReader(Protocol):
 
     def __call__(self, project: str, stored: Json, /) -> AgentSpan:
         """The agent span of any span."""
+
+
+class StoredRecord(NamedTuple):
+    """What a log record (or the span itself) says of a span or a session.
+
+    `owner` is the trace, or the session, that it belongs to; `span_id` the span within the trace, empty for sessions.
+    `id` tells the records of one owner apart; `at` is in nanoseconds, `content` JSON text.
+    """
+
+    project: str
+    owner: str
+    span_id: str
+    id: str
+    at: int
+    user: str
+    content: str

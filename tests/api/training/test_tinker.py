@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.training.tinker.messages import Array, read_samples
 from tests.support.server import HeddleProcess
-from tests.support.tinker_messages import write_data, write_datum
+from tests.support.tinker_messages import random_datum, write_data, write_datum
 from tests.support.tinker_run import TinkerRun, check_kills
 
 
@@ -104,6 +105,57 @@ def test_sessions_end_and_models_unload(heddle: HeddleProcess) -> None:
     assert run.send("session_heartbeat", {"session_id": other.session}).status_code == 410
     again = {"session_id": other.session, "model_seq_id": 1, "base_model": "heddle-tiny"}
     assert run.send("create_model", again).status_code == 410
+
+
+def test_a_run_is_a_job(heddle: HeddleProcess) -> None:
+    """Each optimizer step is an event with the metrics of a job; the job ends with the run, and nobody cancels it."""
+    run, params = TinkerRun(heddle), {"learning_rate": 1e-3, "beta2": 0.97, "weight_decay": 0.01}
+    run.save_sampler(1)
+    run.result(run.send_data(run.draw(1, 3), "ppo"))
+    run.result(run.request("optim_step", adam_params=params))
+    run.result(run.request("save_weights", path="first"))
+    data = run.draw(1, 4)
+    run.result(run.send_data(data, "ppo"))
+    run.result(run.send_data([random_datum(run.random)], "cross_entropy"))
+    run.result(run.request("optim_step", adam_params={"learning_rate": 1e-4}))
+    run.result(run.request("save_weights", path="second"))
+    (_, first), (_, second) = run.events()[1:]
+    tokens = sum(len(tokens) for tokens, _ in read_drawn(run, 3))
+    assert first["num_trainable_tokens"] == first["agreement/tokens"] == tokens
+    assert first["agreement/largest_difference"] < 1e-4 and first["agreement/bits"] == 32
+    assert first["loss/train"] * tokens == pytest.approx(first["loss/sum"])
+    assert abs(first["offpolicy/ratio_mean"] - 1) < 1e-4 and first["offpolicy/clip_fraction"] == 0
+    assert first["offpolicy/lag_max"] == 0 and first["loss/grad_norm"] > 0 < first["loss/entropy"]
+    assert first["settings"] == {
+        "loss": "ppo",
+        "loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+        "eps": 1e-12,
+        "beta1": 0.9,
+        "grad_clip_norm": 0.0,
+        **params,
+    }
+    # The weights that sampled are one step older by now, so that there is nothing to compare with.
+    assert second["offpolicy/lag_mean"] == 1 and "agreement/tokens" not in second
+    assert second["offpolicy/ratio_max"] > 1.001 and second["settings"]["loss"] == "cross_entropy, ppo"
+    steps = run.read(f"models/{run.model_id()}/checkpoints")["data"]
+    rates = [step["recipe"]["settings"] and step["recipe"]["settings"]["learning_rate"] for step in steps]
+    assert rates == [None, None, 1e-3, 1e-4] and steps[-1]["metrics"]["loss/train"] == second["loss/train"]
+    job = run.job()
+    assert (job["kind"], job["state"], job["gradient_steps"]) == ("tinker", "running", 2)
+    refused = httpx.post(
+        f"{heddle.url}/v1/preview/training-jobs/{job['id']}/cancel", headers={"authorization": "Bearer a"}
+    )
+    assert refused.status_code == 409 and "unload_model" in refused.text
+    heddle.terminate()
+    heddle.start()
+    assert run.job()["state"] == "running"
+    run.post("unload_model", {"model_id": run.id})
+    assert run.job()["state"] == "succeeded" and [kind for kind, _ in run.events()][3:] == ["training_ended"]
+
+
+def read_drawn(run: TinkerRun, seed: int) -> list[tuple[Array, Array]]:
+    """What a sampler drew for a request."""
+    return read_samples(run.result(f"{run.session}:sample:1:{seed}"))
 
 
 def test_training_jobs_keep_off(heddle: HeddleProcess) -> None:

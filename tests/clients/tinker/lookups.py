@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import tinker
+import torch
 from common import BASE, KEY, SERVER, report, rest, service, supervised
 from tinker import types
 
@@ -46,6 +47,26 @@ asked.delete_checkpoint_from_tinker_path(sharp).result()
 again = other.create_training_client_from_state_with_optimizer(copied["state"]).result()
 sampler = other.create_sampling_client(model_path=copied["sharp"]).result()
 whole = types.ModelInput.from_ints(data[0].model_input.to_ints())
+# Logprobs of tokens that are named, in both layouts; what is drawn has the logprobs that it has when it is named.
+short, ids = types.SamplingParams(max_tokens=1, seed=3, temperature=0.7), whole.to_ints()
+cells = torch.tensor([[token, -1, token ^ 1] for token in ids[1:]])
+wide, thin = types.TensorData.from_torch(cells), types.TensorData.from_torch_sparse(cells, pad_value=-1)
+named = [
+    sampler.sample(
+        whole, 1, short, include_prompt_logprobs=True, target_prompt_logprobs=one, prompt_alt_tokens_k=4
+    ).result()
+    for one in (wide, thin)
+]
+drawn = [one.prompt_alt_tokens for one in named]
+again_named = sampler.sample(whole, 1, short, target_prompt_logprobs=drawn[0].tokens).result().target_prompt_logprobs
+choices = {
+    "dense": named[0].target_prompt_logprobs.to_torch().tolist(),
+    "sparse": named[1].target_prompt_logprobs.to_torch().to_dense().tolist(),
+    "prompt": named[0].prompt_logprobs[1:],
+    "drawn": [one.tokens.to_torch().tolist() for one in drawn],
+    "logprobs": drawn[0].logprobs.to_torch().tolist(),
+    "named": again_named.to_torch().tolist(),
+}
 listed = asked.list_user_checkpoints().result().checkpoints
 kinds = {one.tinker_path: (one.checkpoint_type, one.expires_at is not None) for one in listed}
 
@@ -90,12 +111,12 @@ for name, work in {
     "missing": lambda: asked.get_external_weights_urls("tinker://nobody/external_weights/no"),
     "token": lambda: other.copy_weights(folder, weights_access_token="token"),
     "dimuon": lambda: other.create_lora_training_client(base_model=BASE, optimizer=types.DimuonOptimizerConfig()),
-    "alternatives": lambda: sampler.sample(whole, 1, types.SamplingParams(max_tokens=1), prompt_alt_tokens_k=2),
+    "alternatives": lambda: sampler.sample(whole, 1, types.SamplingParams(max_tokens=1), prompt_alt_tokens_k=65),
     "targets": lambda: sampler.sample(
         whole,
         1,
         types.SamplingParams(max_tokens=1),
-        target_prompt_logprobs=types.TensorData(data=[1] * 11, dtype="int64", shape=[11, 1]),
+        target_prompt_logprobs=types.TensorData(data=[1] * 10, dtype="int64", shape=[10, 1]),
     ),
     "trace": lambda: asked.export_session_trace(theirs),
     "audit": lambda: admin.get_audit_log("all", today),
@@ -120,4 +141,5 @@ report(
     summary=[summary.owner, summary.project_id, summary.status.type, summary.checkpoints_count],
     used=[used.checkpoint_count, used.size_bytes == summary.checkpoint_storage_bytes],
     refused=refused,
+    choices=choices,
 )

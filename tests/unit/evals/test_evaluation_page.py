@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from heddle.evals.scorer_kinds import KINDS
-from heddle.trace.alerts.rules import Metric
+from heddle.trace.alerts.service import Metric
 
 PAGE = (Path(__file__).parent.parent.parent.parent / "docs" / "evaluation.md").read_text()
 

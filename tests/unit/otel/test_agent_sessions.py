@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from heddle.trace.otel.agent_sessions import is_noise, is_session, session_of, spans_of_session, stale_spans, thread_of
-from heddle.trace.otel.log_events import LogEvent, event_of
+from heddle.trace.otel.agent_sessions import (
+    LogEvent,
+    event_of,
+    is_noise,
+    is_session,
+    session_of,
+    spans_of_session,
+    stale_spans,
+    thread_of,
+)
 from heddle.trace.otel.signals import decode_logs
 from heddle.trace.otel.span import OtelSpan
 

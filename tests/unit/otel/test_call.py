@@ -7,8 +7,7 @@ import orjson
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.trace.otel.export import Export
-from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.trace.prices import Tokens
 from heddle.wire.calls import ERROR, SUCCESS, End, Start
 from heddle.wire.spans import AgentSpan

@@ -14,7 +14,7 @@ import pytest
 from heddle.trace.otel.reading import KINDS, from_dump
 from heddle.trace.otel.span import expand, to_dump
 from heddle.wire import jsontext
-from heddle.wire.conversation.values import parse_json
+from heddle.wire.conversation.parts import parse_json
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import RECORDINGS, recorded, seen
 

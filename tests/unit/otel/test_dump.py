@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.trace.otel.export import Export
-from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.trace.otel.reading import describe, from_dump
 from heddle.trace.otel.signals import decode_spans
 from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan, expand, resource_dump, to_dump, to_span

@@ -6,7 +6,7 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Grant
 from heddle.settings import Settings
-from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.export import ProjectResolver
 
 PAIR = {"wandb.entity": "pair", "wandb.project": "resource"}
 BOUND = Caller("ann", (Grant.parse("write:team/bound"),))

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.trace.otel.decoding import MAX_DEPTH
+from heddle.trace.otel.messages import MAX_DEPTH
 from heddle.trace.otel.signals import decode_spans
 from heddle.wire.otlp import encode_partial_success
 from heddle.wire.protobuf import varint_bytes

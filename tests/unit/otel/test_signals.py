@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from heddle.errors import HeddleError, InvalidRequest, TooLarge
-from heddle.trace.otel import decoding
+from heddle.trace.otel import messages
 from heddle.trace.otel.signals import (
     CUMULATIVE,
     DELTA,
@@ -237,7 +237,7 @@ def test_damaged_bytes_are_refused_or_read(seed: int) -> None:
 
 
 def test_there_may_be_so_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MAX_PARTS", 50)
+    monkeypatch.setattr(messages, "MAX_PARTS", 50)
     decode_logs(logs(*[{}] * 20).SerializeToString(), False)
     message = logs(*[{}] * 60)
     for body, is_json in ((message.SerializeToString(), False), (json_of(message), True)):

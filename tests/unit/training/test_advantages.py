@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.losses.aggregation import trajectory_weight
+from heddle.training.losses.base import trajectory_weight
 from heddle.training.sequences import (
     TokenSequence,
     group_advantages,

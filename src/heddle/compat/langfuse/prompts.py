@@ -1,21 +1,310 @@
-"""/api/public/v2/prompts: prompts that an application reads by name, version or label."""
+"""/api/public/v2/prompts: prompts that an application reads by name, version or label.
 
+In heddle a name is an object, version n its version v(n-1), a label an alias. Texts are stored as templates of heddle
+and Weave (`{name}` for `{{name}}`), so that either side reads what the other wrote.
+"""
+
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+import orjson
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
 from heddle.auth import Scope
-from heddle.compat.langfuse.access import API, REFUSING
-from heddle.compat.langfuse.pages import Limit, Page, answer_with, cut, meta
-from heddle.compat.langfuse.stored_prompts import PLACEHOLDER, DeletePrompts, Prompt, ReadPrompts, WritePrompts
-from heddle.errors import InvalidRequest
+from heddle.compat.langfuse.access import (
+    API,
+    REFUSING,
+    KeyedProject,
+    Limit,
+    OfProject,
+    Page,
+    answer_with,
+    cut,
+    from_template,
+    meta,
+    object_id,
+    to_template,
+)
+from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
-from heddle.store.control.objects import ObjectVersion
+from heddle.http.state import ServerState
+from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
+from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
+
+CLASSES = ("Prompt", "MessagesPrompt", "StringPrompt")
+PRODUCTION = "production"
+PLACEHOLDER = "placeholder"
+_NUMBERED = re.compile(r"v\d+")
+_DEPENDENCY = re.compile(r"@@@langfusePrompt:name=([^|@]+)\|(version|label)=([^|@]+)@@@")
+_DEEPEST, _MOST_DEPENDENCIES = 5, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A version of a prompt as Langfuse knows it; `content` is a text or a list of messages."""
+
+    row: ObjectVersion
+    name: str
+    content: str | list[Any]
+    config: Any
+    commit_message: str | None
+    id: str
+
+    @property
+    def kind(self) -> str:
+        """`text` or `chat`."""
+        return "text" if isinstance(self.content, str) else "chat"
+
+    @property
+    def version(self) -> int:
+        """Counted from 1."""
+        return self.row.version_index + 1
+
+    def describe(self, project_id: str, content: Any = None, graph: Json | None = None) -> Json:
+        """The answer; `content` is what its dependencies made of it."""
+        at = times.to_iso(self.row.created_at)
+        return {
+            "id": self.id,
+            "projectId": project_id,
+            "name": self.name,
+            "version": self.version,
+            "type": self.kind,
+            "prompt": self.content if content is None else content,
+            "config": self.config,
+            "labels": sorted(self.row.aliases or ()),
+            "tags": self.row.tags or [],
+            "commitMessage": self.commit_message,
+            "createdBy": self.row.user or "API",
+            "createdAt": at,
+            "updatedAt": at,
+            "resolutionGraph": graph,
+        }
+
+
+def to_prompt(row: ObjectVersion) -> Prompt | None:
+    """The prompt of a stored version; None for an object that is none."""
+    value = orjson.loads(row.val or "null")
+    if row.kind != "object" or not isinstance(value, dict):
+        return None
+    if not {row.base_object_class, row.leaf_object_class} & set(CLASSES):
+        return None
+    own = value.get("langfuse")
+    own = own if isinstance(own, dict) else {}
+    given: Any = value.get("content") if value.get("messages") is None else value["messages"]
+    content: Any = own.get("prompt")
+    if content is None:
+        content = _map_texts(given, from_template)
+    if not isinstance(content, (str, list)):
+        return None
+    name = value.get("name")
+    shown = name if isinstance(name, str) and object_id(name) == row.object_id else row.object_id
+    config = value.get("config")
+    message = own.get("commitMessage")
+    return Prompt(
+        row, shown, content, {} if config is None else config, message, str(own.get("id") or f"{row.digest[:32]}")
+    )
+
+
+def _map_texts(content: Any, convert: Any) -> Any:
+    """A text, or the messages of a chat, with every text converted."""
+    if isinstance(content, str):
+        return convert(content)
+    if not isinstance(content, list):
+        return content
+    return [_map_message(message, convert) for message in content]
+
+
+def _map_message(message: Any, convert: Any) -> Any:
+    if not isinstance(message, dict) or message.get("type") == PLACEHOLDER:
+        return message
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [
+            {**part, "text": convert(part["text"])} if isinstance(part, dict) and isinstance(part.get("text"), str)
+            else part
+            for part in content
+        ]  # fmt: skip
+        return {**message, "content": parts}
+    return {**message, "content": convert(content)} if isinstance(content, str) else message
+
+
+class StoredPrompts:
+    """The prompts of one project, for one caller."""
+
+    def __init__(self, state: ServerState, project: KeyedProject) -> None:
+        self._objects = state.store.objects
+        self._records = state.records
+        self.project = project
+
+    async def find(self, name: str, version: int | None = None, label: str | None = None) -> Prompt:
+        """One version: by its number, else by a label, else the one in production; raises NotFound."""
+        wanted = f"v{version - 1}" if version is not None else label or PRODUCTION
+        said = f"with version {version}" if version is not None else f"with label '{wanted[:100]}'"
+        found = None
+        if version is not None or not _NUMBERED.fullmatch(wanted):
+            found = await self._objects.read(self.project.internal, object_id(name), wanted, with_labels=True)
+        if found is not None and found.deleted_at is None and (version is not None or wanted in (found.aliases or ())):
+            prompt = to_prompt(found)
+            if prompt is not None:
+                return prompt
+        raise NotFound(f"Prompt not found: '{name[:200]}' {said}")
+
+    async def create(
+        self,
+        name: str,
+        content: str | list[Any],
+        config: Any,
+        labels: Sequence[str],
+        tags: Sequence[str] | None,
+        commit_message: str | None,
+    ) -> Prompt:
+        """Store a version, which becomes the latest; raises InvalidRequest, and then nothing is stored."""
+        place, project = object_id(name), self.project
+        aliases = _checked(check_aliases, [label for label in labels if label != LATEST], "labels")
+        wanted_tags = None if tags is None else _checked(check_tags, list(tags), "tags")
+        before = await self._objects.read(project.internal, place, LATEST, with_labels=True)
+        if before is not None and before.deleted_at is None:
+            prompt = to_prompt(before)
+            if prompt is None:
+                raise InvalidRequest(f"The name '{name[:200]}' is taken by an object that is no prompt")
+            if isinstance(prompt.content, str) != isinstance(content, str):
+                raise InvalidRequest(
+                    "Previous versions have different prompt type. Create a new prompt with a different name."
+                )
+            wanted_tags = (before.tags or []) if wanted_tags is None else wanted_tags
+        made = await self._records.publish(
+            project.caller, project.id, place, _value(name, content, config, commit_message)
+        )
+        if aliases:
+            await self._objects.set_aliases(project.internal, place, made.digest, aliases, project.caller.user)
+        await self._set_tags(place, wanted_tags or [])
+        return await self.find(name, version=made.version_index + 1)
+
+    async def add_labels(self, name: str, version: int, labels: Sequence[str]) -> Prompt:
+        """Point labels to a version, from wherever they pointed; raises NotFound, InvalidRequest for a bad label."""
+        if LATEST in labels:
+            raise InvalidRequest("The label 'latest' always points to the newest version", param="newLabels")
+        aliases = _checked(check_aliases, list(labels), "newLabels")
+        found = (await self.find(name, version)).row
+        project = self.project
+        await self._objects.set_aliases(project.internal, found.object_id, found.digest, aliases, project.caller.user)
+        return await self.find(name, version)
+
+    async def delete(self, name: str, version: int | None, label: str | None) -> None:
+        """Delete a version, that of a label, or all; raises NotFound."""
+        found = (await self.find(name, version, label or (None if version is not None else LATEST))).row
+        names = [found.digest] if version is not None or label else []
+        await self._objects.delete(self.project.internal, found.object_id, names, self.project.caller.user)
+
+    async def versions(self, name: str | None = None) -> list[ObjectVersion]:
+        """All live versions with their labels, without their values."""
+        wanted = ObjectFilter(
+            base_object_classes=CLASSES, object_ids=() if name is None else (object_id(name),), is_op=False
+        )
+        return await self._objects.query(self.project.internal, wanted, with_values=False, with_labels=True)
+
+    async def load(self, row: ObjectVersion) -> Prompt | None:
+        """The prompt of a version without its value; None for one that is gone meanwhile."""
+        found = await self._objects.read(self.project.internal, row.object_id, row.digest, with_labels=True)
+        return None if found is None else to_prompt(found)
+
+    async def resolve(self, prompt: Prompt) -> tuple[Any, Json | None]:
+        """The content with the texts of the prompts that it refers to, and the graph of these; raises InvalidRequest.
+
+        A reference is `@@@langfusePrompt:name=<name>|version=<n>@@@`, or `|label=<label>@@@`.
+        """
+        graph: Json = {"root": _node(prompt), "dependencies": {}, "resolvedPrompts": {}}
+        content = await self._resolve(prompt, graph, (prompt.row.object_id,))
+        return (content, graph) if graph["dependencies"] else (prompt.content, None)
+
+    async def _resolve(self, prompt: Prompt, graph: Json, above: tuple[str, ...]) -> Any:
+        texts: dict[str, str] = {}
+        for found in _dependencies(prompt.content):
+            if found[0] in texts:
+                continue
+            used = await self._used(found)
+            if used.row.object_id in above or len(above) > _DEEPEST:
+                raise InvalidRequest(f"Prompt '{used.name[:200]}' is part of itself, or nested deeper than {_DEEPEST}")
+            if len(graph["resolvedPrompts"]) >= _MOST_DEPENDENCIES:
+                raise InvalidRequest(f"The prompt refers to more than {_MOST_DEPENDENCIES} others")
+            graph["dependencies"].setdefault(prompt.id, []).append(_node(used))
+            text = await self._resolve(used, graph, (*above, used.row.object_id))
+            graph["resolvedPrompts"][used.id] = {**_node(used), "prompt": text, "resolvedPrompt": text}
+            texts[found[0]] = text
+        if not texts:
+            return prompt.content
+        return _map_texts(prompt.content, lambda text: _DEPENDENCY.sub(lambda match: texts[match[0]], text))
+
+    async def _used(self, found: re.Match[str]) -> Prompt:
+        name, by, value = found.groups()
+        if by == "version" and not value.isdecimal():
+            raise InvalidRequest(f"Prompt dependency {found[0][:300]} names no version")
+        try:
+            used = await (self.find(name, version=int(value)) if by == "version" else self.find(name, label=value))
+        except NotFound as error:
+            raise InvalidRequest(f"Prompt dependency not found: {error.reason}") from None
+        if not isinstance(used.content, str):
+            raise InvalidRequest(f"Prompt dependency {name[:200]} is no text prompt")
+        return used
+
+    async def _set_tags(self, place: str, tags: Sequence[str]) -> None:
+        """Give all versions the same tags, as Langfuse has them of the prompt."""
+        project, objects = self.project.internal, self._objects
+        wanted = ObjectFilter(object_ids=(place,), is_op=False)
+        for row in await objects.query(project, wanted, with_values=False, with_labels=True):
+            held = set(row.tags or ())
+            if missing := set(tags) - held:
+                await objects.add_tags(project, place, row.digest, missing, self.project.caller.user)
+            if surplus := held.difference(tags):
+                await objects.remove_tags(project, place, row.digest, surplus)
+
+
+def _dependencies(content: str | list[Any]) -> list[re.Match[str]]:
+    found: list[re.Match[str]] = []
+
+    def note(text: str) -> str:
+        found.extend(_DEPENDENCY.finditer(text))
+        return text
+
+    _map_texts(content, note)
+    return found
+
+
+def _node(prompt: Prompt) -> Json:
+    return {"id": prompt.id, "name": prompt.name, "version": prompt.version}
+
+
+def _value(name: str, content: str | list[Any], config: Any, commit_message: str | None) -> Json:
+    """The object of a version. Its id makes each a version of its own, whatever came before."""
+    kind, field = ("StringPrompt", "content") if isinstance(content, str) else ("MessagesPrompt", "messages")
+    template = _map_texts(content, to_template)
+    own: Json = {"id": times.uuid7()}
+    if commit_message is not None:
+        own["commitMessage"] = commit_message
+    if _map_texts(template, from_template) != content:
+        own["prompt"] = content
+    shown = {"name": name, "description": None, field: template, "config": config, "langfuse": own}
+    return object_value(kind, "Prompt", **shown)
+
+
+def _checked(check: Any, values: list[str], field: str) -> list[str]:
+    try:
+        return list(check(values))
+    except ValueError as error:
+        raise InvalidRequest(f"{field}: {error}", param=field) from None
+
+
+ReadPrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.READ, StoredPrompts))]
+WritePrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.WRITE, StoredPrompts))]
+DeletePrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.DELETE, StoredPrompts))]
+
 
 router: APIRouter = group("Langfuse")
 Version = Annotated[int | None, Query(ge=1, le=2**31)]

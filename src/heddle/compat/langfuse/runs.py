@@ -11,9 +11,8 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from heddle.compat.langfuse.access import API, REFUSING, KeyedProject
-from heddle.compat.langfuse.pages import Conditions, Limit, Page, cut, meta
-from heddle.compat.langfuse.stored_datasets import Dataset, ReadDatasets, WriteDatasets
+from heddle.compat.langfuse.access import API, REFUSING, Conditions, KeyedProject, Limit, Page, cut, meta
+from heddle.compat.langfuse.datasets import Dataset, ReadDatasets, WriteDatasets
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, StoreDep, answer, group
 from heddle.store.base import Store

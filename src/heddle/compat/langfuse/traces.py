@@ -1,30 +1,365 @@
-"""/api/public/{traces,observations,sessions}: what was traced, read back; traces deleted."""
+"""/api/public/{traces,observations,sessions}: calls, as clients of Langfuse read them back; traces deleted."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
-from heddle.compat.langfuse.access import API, REFUSING
-from heddle.compat.langfuse.observations import (
-    ERROR,
-    EVENT,
-    SPAN,
-    TYPES,
-    Chosen,
-    DeleteObservations,
-    Observation,
-    ReadObservations,
-    sum_up,
+from heddle.auth import Scope
+from heddle.compat.langfuse.access import (
+    API,
+    REFUSING,
+    Conditions,
+    KeyedProject,
+    Limit,
+    OfProject,
+    Page,
+    meta,
+    offset_of,
+    to_cursor,
 )
-from heddle.compat.langfuse.pages import Limit, Page, meta, offset_of, to_cursor
-from heddle.compat.langfuse.scores import to_second
-from heddle.compat.langfuse.stored_scores import ReadScores, Selection
+from heddle.compat.langfuse.scores import ReadScores, Selection, to_second
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
+from heddle.http.state import ServerState
+from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
+from heddle.trace.calls.read import CallReader, retention_of
+from heddle.trace.otel.packing import op_object_id
+from heddle.wire import query, refs, times
+from heddle.wire.batched import batched
+from heddle.wire.calls import CallsQuery, Filter
 from heddle.wire.jsontypes import Json
+
+TYPES = {
+    "llm": "GENERATION",
+    "tool": "TOOL",
+    "agent": "AGENT",
+    "workflow": "CHAIN",
+    "embedding": "EMBEDDING",
+    "retriever": "RETRIEVER",
+    "evaluator": "EVALUATOR",
+    "guardrail": "GUARDRAIL",
+}
+"""Kinds of calls as types of observations; all others are spans."""
+SPAN, EVENT = "SPAN", "EVENT"
+DEFAULT, ERROR = "DEFAULT", "ERROR"
+_USAGE = {
+    "input": ("prompt_tokens", "input_tokens"),
+    "output": ("completion_tokens", "output_tokens"),
+    "total": ("total_tokens",),
+    "input_cached_tokens": ("cache_read_input_tokens",),
+    "input_cache_creation": ("cache_creation_input_tokens",),
+    "output_reasoning_tokens": ("reasoning_tokens",),
+}
+_WITHIN = {"input": ("input_cached_tokens", "input_cache_creation"), "output": ("output_reasoning_tokens",)}
+"""Counts that heddle's sums hold inside, and Langfuse has beside."""
+_COSTS = {
+    "input": "prompt_tokens_total_cost",
+    "input_cached_tokens": "cache_read_input_tokens_total_cost",
+    "input_cache_creation": "cache_creation_input_tokens_total_cost",
+    "output": "completion_tokens_total_cost",
+}
+
+
+@dataclass(slots=True)
+class Chosen(Conditions):
+    """Which calls: conditions and a filter of /calls/stream_query."""
+
+    filter: dict[str, Any] = field(default_factory=dict)
+
+    def named(self, name: str | None) -> None:
+        """The name that people read, or that of the op, is this one; None is no condition."""
+        if name is not None:
+            shown = {"$eq": [{"$getField": "summary.weave.trace_name"}, {"$literal": name}]}
+            of_op = f"/op/{op_object_id(name)}:"
+            op = {"$contains": {"input": {"$getField": "op_name"}, "substr": {"$literal": of_op}}}
+            self.conditions.append({"$or": [shown, op]})
+
+
+class Observations:
+    """The calls of one project, for one caller."""
+
+    def __init__(self, state: ServerState, project: KeyedProject) -> None:
+        self._store = state.store
+        self._records = state.records
+        self.project = project
+
+    def request(self, chosen: Chosen, limit: int | None = None, offset: int = 0, newest: bool = True) -> CallsQueryReq:
+        """The query for some calls."""
+        direction = "desc" if newest else "asc"
+        conditions = chosen.conditions
+        return CallsQueryReq(
+            project_id=self.project.id,
+            filter=CallsFilter(**chosen.filter),
+            query=query.parse_query({"$expr": {"$and": conditions}}) if conditions else None,
+            sort_by=[SortBy(field=name, direction=direction) for name in ("started_at", "id")],
+            limit=limit,
+            offset=offset,
+            include_costs=True,
+        )
+
+    async def read(self, request: CallsQueryReq) -> AsyncIterator["Observation"]:
+        """The selected calls."""
+        retention = await retention_of(self._store, self.project.internal)
+        async for lines in CallReader(self._store, self.project.caller, request, retention).slices():
+            for line in lines:
+                yield Observation(orjson.loads(refs.convert_out(orjson.dumps(line))), self.project.id)
+
+    async def count(self, request: CallsQueryReq) -> int:
+        """How many calls there are without the page."""
+        whole = request.model_copy(update={"limit": None, "offset": None})
+        retention = await retention_of(self._store, self.project.internal)
+        return await self._store.calls.count(CallReader(self._store, self.project.caller, whole, retention).query)
+
+    async def delete(self, trace_ids: Sequence[str]) -> None:
+        """Delete all calls of traces; unknown ones are passed over."""
+        chosen = CallsQuery(self.project.internal, Filter(trace_ids=tuple(trace_ids)), columns=frozenset())
+        ids = [row.id async for rows in self._store.calls.stream(chosen) for row in rows]
+        for part in batched(ids):
+            await self._records.delete_calls(self.project.caller, self.project.id, list(part))
+
+
+ReadObservations = Annotated[Observations, Depends(OfProject(Scope.READ, Observations))]
+WriteObservations = Annotated[Observations, Depends(OfProject(Scope.WRITE, Observations))]
+DeleteObservations = Annotated[Observations, Depends(OfProject(Scope.DELETE, Observations))]
+
+
+class Observation:
+    """One call as an observation; what it lacks is None."""
+
+    def __init__(self, call: Json, project_id: str) -> None:
+        self.call = call
+        self._project_id = project_id
+        self._attributes: Json = call.get("attributes") or {}
+        span = self._attributes.get("otel_span")
+        self._span: Json = span if isinstance(span, dict) else {}
+        self._raw = _object(self._span.get("attributes"))
+        self._own = _object(_object(self._raw.get("langfuse")).get("observation"))
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to."""
+        return str(self.call["trace_id"])
+
+    @property
+    def name(self) -> str:
+        """The span's own name, else that of the call."""
+        names = (self._span.get("name"), self.call.get("display_name"), refs.operation_name(self.call["op_name"]))
+        return next(str(name) for name in names if name)
+
+    @property
+    def trace_name(self) -> str:
+        """The name of its trace, as far as it says one."""
+        named = self._of_trace("name") or self._attributes.get("trace_name") or self.call.get("display_name")
+        return str(named) if named else self.name
+
+    @property
+    def type(self) -> str:
+        """GENERATION, SPAN, TOOL, ..."""
+        if str(self._own.get("type")).upper() == EVENT:
+            return EVENT
+        return TYPES.get(str(self._attributes.get("kind")), SPAN)
+
+    @property
+    def user_id(self) -> str | None:
+        """Whom the work was done for."""
+        own = _object(_object(self._raw.get("langfuse")).get("user"))
+        found = _object(self._raw.get("user")).get("id") or own.get("id")
+        return found if isinstance(found, str) else None
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of its trace."""
+        tags = self._attributes.get("tags") or self._of_trace("tags")
+        return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+    @property
+    def input(self) -> Any:
+        """What went in, as it was sent."""
+        return self._own["input"] if "input" in self._own else self.call.get("inputs") or None
+
+    @property
+    def output(self) -> Any:
+        """What came out."""
+        found = self._own["output"] if "output" in self._own else self.call.get("output")
+        return None if found == {} else found
+
+    @property
+    def seconds(self) -> float | None:
+        """From start to end."""
+        first, last = times.parse(self.call["started_at"]), times.parse(self.call.get("ended_at") or "")
+        return None if first is None or last is None else (last - first) / times.SECOND
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars."""
+        return self.costs.get("total")
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """US dollars by kind of token and in total, by the prices that the server knows; empty without tokens."""
+        priced = list(((self.call.get("summary") or {}).get("weave", {}).get("costs") or {}).values())
+        sums = {name: sum(float(one.get(key) or 0) for one in priced) for name, key in _COSTS.items()}
+        found = {name: cost for name, cost in sums.items() if cost}
+        return {**found, "total": sum(found.values())} if found else {}
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens by kind, cached ones and thoughts beside input and output."""
+        found: dict[str, int] = {}
+        for entry in ((self.call.get("summary") or {}).get("usage") or {}).values():
+            for name, keys in _USAGE.items():
+                count = next((entry[key] for key in keys if entry.get(key)), None)
+                if isinstance(count, int):
+                    found[name] = found.get(name, 0) + count
+        for whole, parts in _WITHIN.items():
+            inside = sum(found.get(part, 0) for part in parts)
+            if whole in found and inside <= found[whole]:
+                found[whole] -= inside
+        return found
+
+    def _of_trace(self, name: str) -> Any:
+        return _object(_object(self._raw.get("langfuse")).get("trace")).get(name)
+
+    def _said(self, name: str) -> Any:
+        """What is said under a name by the call, or by the span in the words of Langfuse."""
+        return self._attributes.get(name) or _object(self._raw.get("langfuse")).get(name)
+
+    @property
+    def environment(self) -> str:
+        """Where it ran."""
+        return str(self._said("environment") or "default")
+
+    @property
+    def metadata(self) -> Any:
+        """What else its maker told."""
+        return self._attributes.get("metadata") or self._own.get("metadata") or {}
+
+    def core(self) -> Json:
+        """What every answer says."""
+        call = self.call
+        return {
+            "id": call["id"],
+            "traceId": self.trace_id,
+            "projectId": self._project_id,
+            "parentObservationId": call.get("parent_id"),
+            "type": self.type,
+            "startTime": call["started_at"],
+            "endTime": call.get("ended_at"),
+        }
+
+    def basic(self) -> Json:
+        """Name, level, who and where."""
+        exception = self.call.get("exception")
+        level = self._attributes.get("level") or self._own.get("level")
+        message = self._attributes.get("status_message") or self._own.get("status_message") or exception
+        return {
+            "name": self.name,
+            "level": ERROR if exception else str(level or DEFAULT),
+            "statusMessage": message,
+            "version": self._said("version"),
+            "environment": self.environment,
+            "userId": self.user_id,
+            "sessionId": self.call.get("thread_id"),
+            "isRootObservation": self.call.get("parent_id") is None,
+        }
+
+    def io(self, as_text: bool) -> Json:
+        """Input and output; as the second version of the interface has them, JSON text."""
+        values = {"input": self.input, "output": self.output}
+        return {name: _text(value) for name, value in values.items()} if as_text else values
+
+    def model(self) -> Json:
+        """The model that was asked, and how."""
+        parameters = _object(self._own.get("model")).get("parameters") or self._attributes.get("model_parameters")
+        model = self._attributes.get("model")
+        return {"model": model if isinstance(model, str) else None, "modelParameters": parameters}
+
+    def prompt(self) -> Json:
+        """The stored prompt that was used."""
+        found = _object(self._attributes.get("prompt") or self._own.get("prompt"))
+        return {"promptName": found.get("name"), "promptVersion": found.get("version")}
+
+    def usage_group(self) -> Json:
+        """Tokens and costs."""
+        return {"usageDetails": self.usage, "costDetails": self.costs, "totalCost": self.cost}
+
+    def times_group(self) -> Json:
+        """Instants besides start and end."""
+        begun = self._own.get("completion_start_time") or self._attributes.get("completion_start_time")
+        started = self.call["started_at"]
+        begun = str(begun).strip('"') if begun else None
+        return {"completionStartTime": begun, "createdAt": started, "updatedAt": self.call.get("ended_at") or started}
+
+    def trace_context(self) -> Json:
+        """What it says of its trace."""
+        return {"tags": self.tags, "release": self._said("release"), "traceName": self.trace_name}
+
+    def whole(self) -> Json:
+        """Everything, as the first version of the interface has it."""
+        usage = self.usage
+        counts = {name: sum(count for key, count in usage.items() if key.startswith(name)) for name in _WITHIN}
+        return {
+            **self.core(),
+            **self.basic(),
+            **self.io(as_text=False),
+            **self.model(),
+            **self.prompt(),
+            **self.usage_group(),
+            **self.times_group(),
+            "metadata": self.metadata,
+            "usage": {**counts, "total": sum(counts.values()), "unit": "TOKENS"},
+            "calculatedTotalCost": self.cost,
+            "latency": self.seconds,
+            "promptId": None,
+            "modelId": None,
+        }
+
+    def trace(self) -> Json:
+        """The trace that it is the outermost observation of."""
+        given = {name: self._of_trace(name) for name in ("input", "output")}
+        return {
+            "id": self.trace_id,
+            "timestamp": self.call["started_at"],
+            "createdAt": self.call["started_at"],
+            "updatedAt": self.call.get("ended_at") or self.call["started_at"],
+            "projectId": self._project_id,
+            "name": self.trace_name,
+            "input": self.input if given["input"] is None else given["input"],
+            "output": self.output if given["output"] is None else given["output"],
+            "sessionId": self.call.get("thread_id"),
+            "userId": self.user_id,
+            "release": self._said("release"),
+            "version": self._said("version"),
+            "metadata": self.metadata,
+            "tags": self.tags,
+            "public": False,
+            "bookmarked": False,
+            "environment": self.environment,
+            "htmlPath": f"/{self._project_id}/weave/traces/{self.trace_id}",
+        }
+
+
+def sum_up(observations: Sequence[Observation]) -> Mapping[str, Any]:
+    """Cost and duration of a trace, of all its observations."""
+    costs = [one.cost for one in observations if one.cost is not None]
+    firsts = [first for one in observations if (first := times.parse(one.call["started_at"])) is not None]
+    lasts = [last for one in observations if (last := times.parse(one.call.get("ended_at") or "")) is not None]
+    seconds = (max(lasts) - min(firsts)) / times.SECOND if firsts and lasts else 0.0
+    return {"totalCost": sum(costs), "latency": max(seconds, 0.0)}
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
 
 router: APIRouter = group("Langfuse")
 MOST_OBSERVATIONS = 10_000

@@ -7,7 +7,7 @@ what it has stored and asks for nothing twice.
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
@@ -26,6 +26,7 @@ from heddle.evals.objects import (
 )
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.evals.replay.chats import Chat, read_chat
+from heddle.evals.replay.schemas import ReplayCreateReq
 from heddle.evals.scoring import Scoring
 from heddle.jobs.runner import first_failure
 from heddle.store.base import Store
@@ -52,25 +53,6 @@ def answer_id(replay_id: str, place: int) -> str:
 def scoring_id(replay_id: str) -> str:
     """The id of the job that scores a replay."""
     return str(uuid.uuid5(_NAMES, f"{replay_id}/scores"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySpec:
-    """What a job replays: which calls, and what is other than in the recorded requests."""
-
-    limit: int
-    filter: Json | None = None
-    query: Json | None = None
-    model: str | None = None
-    prompt: str | None = None
-    params: Json = field(default_factory=dict)
-    scorer_refs: list[str] = field(default_factory=list)
-    name: str | None = None
-
-    @property
-    def chosen(self) -> Json:
-        """The conditions as fields of /calls/stream_query."""
-        return {name: value for name in ("filter", "query") if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +82,9 @@ class Changes:
         return made | {"messages": [*filled, *chat.messages[first:]]}
 
 
-async def read_changes(reader: ObjectReader, spec: ReplaySpec) -> Changes:
+async def read_changes(reader: ObjectReader, spec: ReplayCreateReq) -> Changes:
     """The changes that a replay asks for; raises HeddleError for what cannot be read or used."""
-    model, prompt, params = spec.model, None, dict(spec.params)
+    model, prompt, params = spec.model, None, spec.changed_params
     if is_ref(model):
         found = await reader.read(model, "The model")
         if found.is_a(CLASS_NAME):
@@ -147,7 +129,7 @@ class ReplayJobs:
 
     async def _run(self, job: JobRow, run: JobRun) -> Json:
         """Choose, ask, store; returns the counts."""
-        spec = ReplaySpec(**job.body)
+        spec = ReplayCreateReq.model_validate({**job.body, "project_id": job.project_id})
         changes = await read_changes(ObjectReader(self._store, run.caller), spec)
         if not (job.progress or {}).get("chosen"):
             await self._choose(job, run, spec)
@@ -167,7 +149,7 @@ class ReplayJobs:
         if (job.progress or {}).get("chosen") or await self._store.calls.exists(project, job.id):
             await self._end_root(job, run.caller, await self.counts(job.id), problem)
 
-    async def _choose(self, job: JobRow, run: JobRun, spec: ReplaySpec) -> None:
+    async def _choose(self, job: JobRow, run: JobRun, spec: ReplayCreateReq) -> None:
         """Fix which calls are replayed; later ones that match are none of this replay."""
         if not await self._store.replays.counts(job.id):
             slices = self._records.read_calls(
@@ -235,7 +217,7 @@ class ReplayJobs:
             if done_here:
                 await run.progress({"chosen": True, **await self.counts(job.id)})
 
-    async def _score(self, job: JobRow, caller: Caller, spec: ReplaySpec) -> None:
+    async def _score(self, job: JobRow, caller: Caller, spec: ReplayCreateReq) -> None:
         """Have the originals and the answers scored, in a job of its own."""
         items = await self._store.replays.page(job.id, [REPLAYED], None, 0)
         if items and spec.scorer_refs:

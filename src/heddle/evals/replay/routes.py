@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 
 from heddle.auth import Caller, Scope
-from heddle.errors import InvalidRequest, NotFound
-from heddle.evals.jobs import Jobs
+from heddle.errors import InvalidRequest
+from heddle.evals.jobs import JobsDep
 from heddle.evals.objects import ObjectReader, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
-from heddle.evals.replay.job import KIND, ReplayJobs, ReplaySpec, answer_id, read_changes, scoring_id
+from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
     ReplayCreateReq,
     ReplayCreateRes,
@@ -32,7 +32,6 @@ from heddle.wire.call_summary import cost_of, tokens_of
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, Records, publish_dataset
 
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 ReplaysDep = Annotated[ReplayJobs, Depends(Service("replays"))]
 router: APIRouter = group("Replays")
 _COLUMNS = ["inputs", "output", "attributes", "summary", "exception", "ended_at"]
@@ -49,13 +48,12 @@ async def create(
     reader = ObjectReader(store, caller)
     made = body.model_dump(exclude={"project_id"}, exclude_none=True)
     made["scorer_refs"] = [scorer.ref for scorer in await read_scorers(reader, body.scorer_refs, "The replay has")]
-    spec = ReplaySpec(**made)
-    await read_changes(reader, spec)
+    await read_changes(reader, body)
     for name in ("model", "prompt"):
         if is_ref(made.get(name)):
             made[name] = (await reader.read(made[name], f"The {name}")).ref
     # One call is read as the job will, so that a field that cannot be used is refused now.
-    async for _ in records.read_calls(caller, body.project_id, **spec.chosen, limit=1, columns=["id"]):
+    async for _ in records.read_calls(caller, body.project_id, **body.chosen, limit=1, columns=["id"]):
         break
     return answer({"id": (await jobs.submit(KIND, caller, body.project_id, made)).id})
 
@@ -71,7 +69,7 @@ async def query(body: ReplayQueryReq, caller: Reader, jobs: JobsDep, replays: Re
 @router.post("/replays/read", response_model=ReplayRes)
 async def read(body: ReplayReq, caller: Reader, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """State and counts of a replay."""
-    return answer({"replay": await _replay(await _find(jobs, caller, body.project_id, body.id), replays)})
+    return answer({"replay": await _replay(await jobs.find(caller, body.project_id, body.id, KIND, "replay"), replays)})
 
 
 @router.post("/replays/results", response_model=ReplayResultsRes)
@@ -79,7 +77,7 @@ async def results(
     body: ReplayResultsReq, caller: Reader, store: StoreDep, records: RecordsDep, jobs: JobsDep
 ) -> Response:
     """Originals and replayed answers side by side: text, scores, cost, latency and tokens of both."""
-    await _find(jobs, caller, body.project_id, body.id)
+    await jobs.find(caller, body.project_id, body.id, KIND, "replay")
     counts = await store.replays.counts(body.id)
     total = sum(number for outcome, number in counts.items() if body.outcomes is None or outcome in body.outcomes)
     items = await store.replays.page(body.id, body.outcomes, body.limit, body.offset)
@@ -90,7 +88,7 @@ async def results(
 async def cancel(body: ReplayReq, caller: Writer, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """End a replay; what was answered stays."""
     caller = caller.require(Scope.READ)
-    await _find(jobs, caller, body.project_id, body.id)
+    await jobs.find(caller, body.project_id, body.id, KIND, "replay")
     return answer({"replay": await _replay(await jobs.cancel(body.project_id, body.id), replays)})
 
 
@@ -100,7 +98,7 @@ async def dataset(
 ) -> Response:
     """Publish the calls of a replay with both answers and their scores as a dataset."""
     caller = caller.require(Scope.READ)
-    await _find(jobs, caller, body.project_id, body.id)
+    await jobs.find(caller, body.project_id, body.id, KIND, "replay")
     items = await store.replays.page(body.id, body.outcomes, None, 0)
     if not items:
         raise InvalidRequest(f"The replay {body.id} has no call with an outcome of {', '.join(body.outcomes)}")
@@ -111,15 +109,6 @@ async def dataset(
     named = {"name": body.name, "description": body.description}
     made = await publish_dataset(records, caller, body.project_id, body.name, rows, **named)
     return answer({**asdict(made), "rows": len(rows)})
-
-
-async def _find(jobs: Jobs, caller: Caller, project_id: str, replay_id: str) -> JobRow:
-    """The job of a replay; raises NotFound."""
-    caller.open(project_id)
-    found = await jobs.read(project_id, replay_id)
-    if found is None or found.kind != KIND:
-        raise NotFound(f"There is no replay {replay_id[:100]!r} in {project_id}")
-    return found
 
 
 async def _replay(job: JobRow, replays: ReplayJobs) -> Json:

@@ -65,6 +65,16 @@ class ReplayCreateReq(ProjectReq):
     """What scores the originals and the replayed answers."""
     name: str | None = Field(default=None, max_length=1024)
 
+    @property
+    def chosen(self) -> Json:
+        """The conditions as fields of /calls/stream_query."""
+        return self.model_dump(include={"filter", "query"}, exclude_none=True)
+
+    @property
+    def changed_params(self) -> Json:
+        """The parameters that are given."""
+        return self.params.model_dump(exclude_none=True) if self.params else {}
+
 
 class ReplayCreateRes(ResponseModel):
     """The replay; it is also the id of the call that the replayed ones lie under."""

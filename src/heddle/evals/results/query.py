@@ -3,25 +3,151 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.results.schemas import EvalResultsQueryBody, EvalResultsQueryRes
-from heddle.evals.results.trials import Sums, TrialView, call_about, cost_of, sum_trials
-from heddle.http.routing import PricesDep, Reader, SettingsDep, StoreDep, group, not_negative, page_limit
+from heddle.evals.results.trials import EvalResultsScorerStats, Sums, TrialView, call_about, cost_of, sum_trials
+from heddle.http.routing import (
+    PricesDep,
+    Reader,
+    RequestModel,
+    ResponseModel,
+    SettingsDep,
+    StoreDep,
+    group,
+    not_negative,
+    page_limit,
+)
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs
-from heddle.wire.calls import CallsQuery, Filter
+from heddle.wire.calls import CallsQuery, Filter, OrderTerm
 from heddle.wire.inference import CostOf, PricesOf
 from heddle.wire.jsontypes import Json
-from heddle.wire.query import parse_query
+from heddle.wire.query import QueryBody, parse_query
 from heddle.wire.trials import TrialFilter, TrialSort, TrialsPage, TrialsQuery, referenced_row
+
+RawQuery = Annotated[Any, WithJsonSchema(TypeAdapter(QueryBody).json_schema())]
+"""A query that is parsed later, where its place in the body is known."""
+
+
+class EvalResultsSortBy(OrderTerm):
+    """One term of the order of rows; `difference` is how far the evaluations lie apart."""
+
+    evaluation_call_id: str | None = None
+    mode: Literal["value", "difference"] = "value"
+
+
+class EvalResultsFilter(RequestModel):
+    """A condition on the values of one evaluation, or of all."""
+
+    evaluation_call_id: str | None = None
+    query: RawQuery
+
+
+class EvalResultsQueryBody(RequestModel):
+    """Body of /v2/{entity}/{project}/eval_results/query."""
+
+    evaluation_call_ids: list[str] | None = None
+    evaluation_run_ids: list[str] | None = None
+    require_intersection: bool = False
+    include_raw_data_rows: bool = False
+    resolve_row_refs: bool = False
+    include_rows: bool = True
+    include_summary: bool = False
+    summary_require_intersection: bool | None = None
+    include_predict_and_score_children: bool = True
+    include_costs: bool = False
+    sort_by: list[EvalResultsSortBy] | None = None
+    filters: list[EvalResultsFilter] | None = None
+    filter_logic_operator: Literal["and", "or"] = "or"
+    limit: int | None = None
+    offset: int = 0
+
+    @model_validator(mode="after")
+    def _name_an_evaluation(self) -> "EvalResultsQueryBody":
+        if not self.evaluations:
+            raise ValueError("At least one of evaluation_call_ids or evaluation_run_ids must be provided")
+        return self
+
+    @property
+    def evaluations(self) -> tuple[str, ...]:
+        """The ids of both lists, each once, in order."""
+        return tuple(dict.fromkeys([*(self.evaluation_call_ids or ()), *(self.evaluation_run_ids or ())]))
+
+
+class GenAISpanRef(ResponseModel):
+    """A span of an agent that belongs to a trial."""
+
+    trace_id: str
+    span_id: str
+
+
+class EvalResultsTrial(ResponseModel):
+    """One answer to one row, and its scores."""
+
+    predict_and_score_call_id: str
+    predict_call_id: str | None = None
+    model_output: Any = None
+    scores: dict[str, Any] = Field(default_factory=dict)
+    model_latency_seconds: float | None = None
+    total_tokens: int | None = None
+    total_cost: float | None = None
+    scorer_call_ids: dict[str, str] = Field(default_factory=dict)
+    genai_span_ref: list[GenAISpanRef] | None = None
+
+
+class EvalResultsRowEvaluation(ResponseModel):
+    """The trials of one evaluation about one row."""
+
+    evaluation_call_id: str
+    trials: list[EvalResultsTrial] = Field(default_factory=list)
+
+
+class EvalResultsRow(ResponseModel):
+    """One row of the data, and what each evaluation made of it."""
+
+    row_digest: str
+    raw_data_row: Any = None
+    evaluations: list[EvalResultsRowEvaluation] = Field(default_factory=list)
+
+
+class EvalResultsEvaluationSummary(ResponseModel):
+    """One evaluation, summed over its trials."""
+
+    evaluation_call_id: str
+    trial_count: int = 0
+    scorer_stats: list[EvalResultsScorerStats] = Field(default_factory=list)
+    predict_total_tokens: int | None = None
+    predict_total_cost: float | None = None
+    evaluation_ref: str | None = None
+    model_ref: str | None = None
+    display_name: str | None = None
+    trace_id: str | None = None
+    started_at: str | None = None
+
+
+class EvalResultsSummaryRes(ResponseModel):
+    """All evaluations, summed."""
+
+    row_count: int = 0
+    evaluations: list[EvalResultsEvaluationSummary] = Field(default_factory=list)
+
+
+class EvalResultsQueryRes(ResponseModel):
+    """A page of rows, how many there are, and the summary where it is asked for."""
+
+    rows: list[EvalResultsRow]
+    total_rows: int
+    summary: EvalResultsSummaryRes | None = None
+    warnings: list[str] = Field(default_factory=list)
+
 
 router = group("Evaluation results")
 SLICE = 100
@@ -54,7 +180,10 @@ class ResultsQuery:
             project,
             body.evaluations,
             intersection=body.require_intersection,
-            filters=_filters(body),
+            filters=tuple(
+                TrialFilter(parse_query(item.query, ("body", "filters", index, "query")), item.evaluation_call_id)
+                for index, item in enumerate(body.filters or ())
+            ),
             any_filter=body.filter_logic_operator == "or",
             sort=_sort(body),
             limit=page_limit(settings, not_negative(body.limit, "limit")),
@@ -210,13 +339,6 @@ def _sort(body: EvalResultsQueryBody) -> tuple[TrialSort, ...]:
     return tuple(
         TrialSort(term.field, term.direction == "desc", term.evaluation_call_id, term.mode)
         for term in body.sort_by or ()
-    )
-
-
-def _filters(body: EvalResultsQueryBody) -> tuple[TrialFilter, ...]:
-    return tuple(
-        TrialFilter(parse_query(item.query, ("body", "filters", index, "query")), item.evaluation_call_id)
-        for index, item in enumerate(body.filters or ())
     )
 
 

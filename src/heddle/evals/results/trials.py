@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -15,7 +15,8 @@ from heddle.wire.jsontypes import Json
 from heddle.wire.trials import OUTPUT_KEYS, Trial, TrialStats
 
 RUNNABLE = "wandb.runnable."
-_COUNTED = frozenset((bool, int, float, str))
+ValueType = Literal["binary", "continuous", "text"]
+_VALUE_TYPES: dict[type, ValueType] = {bool: "binary", int: "continuous", float: "continuous", str: "text"}
 _NO_NAME = re.compile(r"[^\w._]+")
 _RUN_OF_SIGNS = re.compile(r"[._-]{2,}")
 
@@ -60,16 +61,11 @@ def _name(ref: Any) -> str | None:
         return None
 
 
-def _made_name(name: str) -> str:
-    """The name of an object or op that SDKs make of a text: other signs and runs of them become one dash."""
-    return _RUN_OF_SIGNS.sub("-", _NO_NAME.sub("-", name)).strip("-_")
-
-
 def match_by_name(keys: Iterable[str], candidates: Sequence[Candidate]) -> dict[str, str]:
     """Call ids by score, where a scorer object or an op has exactly that name, or the name that SDKs make of it."""
     found: dict[str, str] = {}
     for key in keys:
-        made = _made_name(key)
+        made = _RUN_OF_SIGNS.sub("-", _NO_NAME.sub("-", key)).strip("-_")
         by_object = (item for item in candidates if item.scorer == key)
         by_op = (item for item in candidates if item.op in (key, f"{key}.score"))
         by_made = (
@@ -195,12 +191,13 @@ def _text(value: Any) -> str | None:
 
 
 @dataclass(slots=True)
-class ScorerStats:
-    """The values at one path of the scores of one scorer, as clients read them; the first one decides their type."""
+class EvalResultsScorerStats:
+    """One dimension of a scorer: a number, a boolean or a text at one path of its scores."""
 
     scorer_key: str
-    path: str | None
-    value_type: str
+    path: str | None = None
+    value_type: ValueType | None = None
+    """That of the first value."""
     trial_count: int = 0
     numeric_count: int = 0
     numeric_mean: float | None = None
@@ -221,7 +218,7 @@ class ScorerStats:
             self.numeric_mean = ((self.numeric_mean or 0.0) * numbers + float(value)) / (numbers + 1)
             self.numeric_count = numbers + 1
 
-    def close(self) -> "ScorerStats":
+    def close(self) -> "EvalResultsScorerStats":
         """With the shares of all trials."""
         self.pass_rate = self.pass_true_count / self.pass_known_count if self.pass_known_count else None
         self.pass_signal_coverage = self.pass_known_count / self.trial_count
@@ -237,7 +234,7 @@ class Sums:
     trials: int = 0
     tokens: int | None = None
     cost: float | None = None
-    dimensions: dict[tuple[str, str | None], ScorerStats] = field(default_factory=dict)
+    dimensions: dict[tuple[str, str | None], EvalResultsScorerStats] = field(default_factory=dict)
 
     def add(self, stats: TrialStats, cost: float | None) -> None:
         """One more trial."""
@@ -255,11 +252,10 @@ class Sums:
         if kind is dict:
             for name, item in value.items():
                 self._add(scorer, name if path is None else f"{path}.{name}", item)
-        elif kind in _COUNTED:
+        elif kind in _VALUE_TYPES:
             stats = self.dimensions.get((scorer, path))
             if stats is None:
-                value_type = "binary" if kind is bool else "text" if kind is str else "continuous"
-                stats = self.dimensions[scorer, path] = ScorerStats(scorer, path, value_type)
+                stats = self.dimensions[scorer, path] = EvalResultsScorerStats(scorer, path, _VALUE_TYPES[kind])
             stats.add(value)
 
     def as_fields(self, about: Json) -> Json:

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from heddle.auth import Caller, Scope
 from heddle.errors import NotFound, TooLarge
-from heddle.evals.v2.requests import Entity, Project, check_page, fetch_first, to_external
+from heddle.evals.v2.versions import Entity, Project, check_page, fetch_first, to_external
 from heddle.http.routing import Needs, line
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json

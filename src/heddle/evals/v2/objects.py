@@ -6,13 +6,16 @@ from fastapi import APIRouter, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
-from heddle.evals.v2.requests import Entity, Project, internal_ref, object_id
 from heddle.evals.v2.versions import (
+    Entity,
     NamedReadRes,
     ObjectKind,
+    Project,
     ReadRes,
     Version,
     Versions,
+    internal_ref,
+    object_id,
     serve,
 )
 from heddle.http.routing import Reader, RecordsDep, RequestModel, StoreDep, answer, group
@@ -260,16 +263,7 @@ def _of_class(name: str) -> ObjectFilter:
 
 
 KINDS = (
-    ObjectKind(
-        ops_router,
-        "op",
-        OPS,
-        OpCreateBody,
-        OpReadRes,
-        _create_op,
-        "Store a version of an op.",
-        _op_record,
-    ),
+    ObjectKind(ops_router, "op", OPS, OpCreateBody, OpReadRes, _create_op, "Store a version of an op.", _op_record),
     ObjectKind(
         datasets_router,
         "dataset",

@@ -19,17 +19,8 @@ from heddle.evals.v2.calls import (
     scorer_name,
     scorer_of,
 )
-from heddle.evals.v2.requests import Limit, Offset, internal_ref, parse_ref, read_body, to_external
-from heddle.http.routing import (
-    Lines,
-    RecordsDep,
-    RequestModel,
-    ResponseModel,
-    answer,
-    body_schema,
-    group,
-    lines,
-)
+from heddle.evals.v2.versions import Limit, Offset, internal_ref, parse_ref, read_body, to_external
+from heddle.http.routing import Lines, RecordsDep, RequestModel, ResponseModel, answer, body_schema, group, lines
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback
@@ -186,8 +177,7 @@ async def prediction_read(prediction_id: str, calls: ReadCalls) -> Response:
 
 
 @predictions_router.post(
-    "/v2/{entity}/{project}/predictions/{prediction_id}/finish",
-    response_model=PredictionFinishRes,
+    "/v2/{entity}/{project}/predictions/{prediction_id}/finish", response_model=PredictionFinishRes
 )
 async def prediction_finish(prediction_id: str, request: Request, calls: WriteCalls) -> Response:
     """End the row's call with the output and the scores; an unknown or lone prediction has nothing to end."""

@@ -24,17 +24,8 @@ from heddle.evals.v2.calls import (
     mark,
     scores_of,
 )
-from heddle.evals.v2.requests import Limit, Names, Offset, parse_ref, read_body, to_external
-from heddle.http.routing import (
-    Lines,
-    RequestModel,
-    ResponseModel,
-    StoreDep,
-    answer,
-    body_schema,
-    group,
-    lines,
-)
+from heddle.evals.v2.versions import Limit, Names, Offset, parse_ref, read_body, to_external
+from heddle.http.routing import Lines, RequestModel, ResponseModel, StoreDep, answer, body_schema, group, lines
 from heddle.store.control.objects import Objects
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json

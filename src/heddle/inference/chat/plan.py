@@ -227,6 +227,9 @@ async def plan_completion(parsed: ParsedRequest, wire: Wire, arrival: Arrival, n
     )
     if rollout is not None:
         samplings = [rollout.sampling(sampling, model.info) for sampling in samplings]
+    if parsed.prompt_choices is not None:
+        choices_ = parsed.prompt_choices
+        samplings = [replace(s, prompt_choices=choices_, prompt_logprobs=s.prompt_logprobs or 0) for s in samplings]
     constraint = await _constraint(request, model, tools, prompts[0]) if _may_constrain(request) else None
     name = arrival.choose_id(request.request_id)
     shape = _shape(request, named, parsed.answer_id or f"{wire.id_prefix}{name}", samplings[0])

@@ -15,7 +15,7 @@ import orjson
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.request import ChatRequest
-from heddle.inference.engine.base import Sampling, TokenLogprobs
+from heddle.inference.engine.base import PromptChoices, Sampling, TokenLogprobs
 from heddle.inference.tokenizer import Tokenizer
 from heddle.wire.jsontypes import Json
 
@@ -150,6 +150,7 @@ class ParsedRequest:
     """Where in the body each message stands, for refusals; empty where that is `messages.N`."""
     clamps_max_tokens: bool = False
     """More tokens than the context has room for are no mistake: clients must name some number."""
+    prompt_choices: PromptChoices | None = None
 
 
 class Wire(ABC):

@@ -25,6 +25,17 @@ class RepetitionRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptChoices:
+    """Tokens whose logprobs are wanted at each token of a prompt but the first, behind the best ones."""
+
+    ids: tuple[tuple[int, ...], ...] = ()
+    """By place; empty where none is named anywhere."""
+    draws: int = 0
+    """So many are drawn at each place, with replacement, at the temperature of the request."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen and when they end; every value is checked and final, none is a default of a model.
 
@@ -61,6 +72,8 @@ class Sampling:
     """None = none; k = the chosen token's and those of the k best (0 = only the chosen one)."""
     prompt_logprobs: int | None = None
     """The same for each prompt token."""
+    prompt_choices: PromptChoices | None = None
+    """With `prompt_logprobs` alone."""
     logprobs_temperature: float = 1.0
     """What the logits are divided by for `logprobs` (not for those of the prompt); 1 = raw."""
 

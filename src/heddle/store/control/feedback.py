@@ -38,6 +38,7 @@ _SHOWN_ON_CALLS = (
     *STRUCTURES,
 )
 _STREAMED = 1000
+_PURGED = 1000
 
 Taker = Callable[[Sequence[Any]], None]
 """Takes one row, as the values of the asked columns."""
@@ -129,6 +130,15 @@ class FeedbackRows(Repository):
     async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
         """Delete rows by id for good; unknown ids are ignored. Returns how many there were."""
         return await self._executor.write(lambda c: purge(c, feedback, project, ids, user, "feedback.purge"))
+
+    async def purge_older(self, project: str, before: int) -> int:
+        """Remove what was said of calls before an instant (microseconds), in slices; returns how many rows."""
+        c, total = feedback.c, 0
+        of_calls = c.weave_ref.startswith(f"{refs.INTERNAL}{project}/call/", autoescape=True)
+        old = sa.select(c.seq).where(c.project == project, c.created_at < before, of_calls).limit(_PURGED)
+        while removed := await self._execute(sa.delete(feedback).where(c.seq.in_(old))):
+            total += removed
+        return total
 
     @reads
     def targets_of(

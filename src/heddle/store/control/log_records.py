@@ -13,7 +13,7 @@ from heddle.store.control.repository import Executor, Prepared, Repository, Upse
 from heddle.store.control.row_queries import Listed
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
-from heddle.wire.log_records import StoredRecord
+from heddle.wire.spans import StoredRecord
 
 log_records = sa.Table(
     "log_records",

@@ -14,6 +14,7 @@ from heddle.errors import Busy, InvalidRequest
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, writes
+from heddle.store.control.training import EventRow, JobRow, add_step, end_runs
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
@@ -183,6 +184,15 @@ class TinkerRows(Repository):
         connection.execute(mine.where(_q.state == QUEUED).values(unloaded))
 
     @writes
+    def end_jobs(self, connection: sa.Connection, at: int, unseen_since: int) -> None:
+        """End the jobs of runs that take no more requests, or whose client was not heard of since an instant."""
+        is_over = sa.or_(_r.is_ended, _s.ending.is_not(None), _s.seen_at < unseen_since)
+        waits = sa.exists().where(_q.target == _r.id, _q.state.in_((QUEUED, RUNNING)))
+        end_runs(
+            connection, sa.select(_r.model_id).join(_sessions.table, _s.id == _r.session_id).where(is_over, ~waits), at
+        )
+
+    @writes
     def add_sampler(self, connection: sa.Connection, row: SamplerRow) -> None:
         """Make a sampler known, once."""
         _samplers.insert_new(connection, row)
@@ -286,6 +296,23 @@ class TinkerRequests(JobQueue[RequestRow]):
         chosen = _requests.select(self._is_free(held), _q.kind == SAMPLE).order_by(_q.number)
         return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
 
+    async def has_loaded(self, run_id: str, after: int) -> bool:
+        """True where a run took other weights behind a request."""
+        loads = (_q.target == run_id, _q.kind == "load_weights", _q.state == SUCCEEDED, _q.seq > after)
+        return await self._scalar(sa.select(_q.id).where(*loads).limit(1)) is not None
+
+    async def samples_of(self, run: RunRow, since: int) -> list[tuple[bytes, bytes, int]]:
+        """What was drawn from weights of a run since an instant: requests, results, and the request that saved them.
+
+        Samplers that follow a run draw from weights that nobody wrote down.
+        """
+        c, d = _samplers.c, _requests.c
+        mine = (c.session_id == run.session_id, c.follows.is_(None), _c.run_id == run.id)
+        drawn = (d.kind == SAMPLE, d.state == SUCCEEDED, d.ended_at >= since)
+        joined = _samplers.table.join(_saved.table, _c.path == c.path).join(_requests.table, d.target == c.id)
+        query = sa.select(d.body, d.result, _c.step).select_from(joined).where(*mine, *drawn).order_by(d.number)
+        return [tuple(found) for found in await self._tuples(query)]
+
     async def changes_between(self, run_id: str, first: int, last: int) -> list[RequestRow]:
         """The requests behind `first` and before `last` that changed a run, in order."""
         chosen = _requests.select(
@@ -303,8 +330,9 @@ class TinkerRequests(JobQueue[RequestRow]):
         error: str | None = None,
         is_users_fault: bool = False,
         kept: int | None = None,
+        step: tuple[JobRow, EventRow] | None = None,
     ) -> bool:
-        """End a request of this server and let the next one of its run have its turn, together.
+        """End a request of this server and let the next one of its run have its turn, with the `step` that it took.
 
         False (and no change) when another server has it.
         """
@@ -317,6 +345,8 @@ class TinkerRequests(JobQueue[RequestRow]):
             changes |= {"applied": row.seq} if error is None and row.kind in CHANGING else {}
             changes |= {} if kept is None else {"kept": kept}
             connection.execute(_runs.table.update().where(_r.id == row.target).values(changes))
+        if step is not None:
+            add_step(connection, *step)
         return True
 
     async def count_attempt(self, row: RequestRow) -> None:

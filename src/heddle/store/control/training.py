@@ -15,6 +15,7 @@ from heddle.store.control.coordination import (
     NO_LEASE,
     QUEUED,
     RUNNING,
+    SUCCEEDED,
     JobQueue,
     database_time,
 )
@@ -25,6 +26,11 @@ from heddle.wire.batched import batched
 PUBLISHING = "publishing"
 AT_WORK = (RUNNING, PUBLISHING)
 OPEN = (QUEUED, *AT_WORK)
+TINKER = "tinker"
+"""The kind of a job that is a run of Tinker's protocol: its steps come from requests, and nobody leases it."""
+STARTED, STEP, ENDED, FAILED = "training_started", "gradient_step", "training_ended", "training_failed"
+LAST_EVENT = 2**31
+"""The place of the end of a run: behind the numbers of all its requests."""
 
 
 class LeaseLost(HeddleError):
@@ -44,7 +50,7 @@ class JobRow:
     id: Unique[str]
     model_id: Indexed[str]
     kind: str
-    """`rl` or `sft`."""
+    """`rl`, `sft`, `dpo` or `tinker`."""
     state: Indexed[str] = QUEUED
     config: dict[str, Any]
     payload: Indexed[str]
@@ -71,7 +77,10 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event of a job; `seq` 0 is training_started, then the gradient steps, then the end."""
+    """One event of a job; `seq` 0 is training_started, then the gradient steps, then the end.
+
+    In a run of Tinker's protocol a gradient step has the number of its request.
+    """
 
     job_id: Key[str]
     seq: Key[int]
@@ -166,8 +175,8 @@ class TrainJobs(JobQueue[JobRow]):
         """
         if self.instance.is_shared:
             return 0
-        change = train_jobs.update().where(_j.state.in_(AT_WORK)).values(lease_owner=None, lease_until=0)
-        return await self._execute(change)
+        leased = sa.and_(_j.state.in_(AT_WORK), _j.lease_until.is_not(None))
+        return await self._execute(train_jobs.update().where(leased).values(lease_owner=None, lease_until=0))
 
     async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
         """Append an event of a job of this server, with the job's progress; False when its place is taken already.
@@ -216,9 +225,36 @@ class TrainJobs(JobQueue[JobRow]):
         chosen = _events.select(_e.job_id == job_id, _e.seq > after).order_by(_e.seq).limit(limit)
         return await self._all(_events, chosen)
 
+    async def last_step(self, job_id: str, before: int) -> EventRow | None:
+        """The newest gradient step of a job before a place."""
+        mine = (_e.job_id == job_id, _e.type == STEP, _e.seq < before)
+        found = await self._all(_events, _events.select(*mine).order_by(_e.seq.desc()).limit(1))
+        return found[0] if found else None
+
+    async def count_steps(self, job_id: str, after: int, before: int) -> int:
+        """The gradient steps of a job between two places."""
+        return await self._count(train_events, _e.job_id == job_id, _e.type == STEP, _e.seq > after, _e.seq < before)
+
     async def event_place(self, job_id: str, event_id: str) -> int | None:
         """The place of an event in its job, None for an id that the job does not have."""
         return await self._scalar(sa.select(_e.seq).where(_e.job_id == job_id, _e.id == event_id))
+
+
+def add_step(connection: sa.Connection, job: JobRow, step: EventRow) -> None:
+    """Append a gradient step of a run of Tinker's protocol, whose job begins with the first one."""
+    _jobs.insert_new(connection, job)
+    _events.insert_new(connection, EventRow(job.id, 0, f"{job.id}:0", STARTED, {}, job.created_at))
+    _events.insert(connection, step)
+    changes = {"config": job.config, "metrics": job.metrics, "progress": _j.progress + 1}
+    connection.execute(train_jobs.update().where(_j.id == job.id).values(changes))
+
+
+def end_runs(connection: sa.Connection, model_ids: "sa.Select[tuple[str]]", at: int) -> None:
+    """End the jobs of runs of Tinker's protocol whose models are named, and those whose models are gone."""
+    is_over = sa.or_(_j.model_id.in_(model_ids), _j.model_id.not_in(sa.select(train_models.c.id)))
+    for job in _jobs.all(connection, _jobs.select(_j.kind == TINKER, _j.state.in_(OPEN), is_over)):
+        connection.execute(train_jobs.update().where(_j.id == job.id).values(state=SUCCEEDED, ended_at=at))
+        _events.insert_new(connection, EventRow(job.id, LAST_EVENT, f"{job.id}:end", ENDED, job.metrics, at))
 
 
 @dataclass(frozen=True, slots=True)

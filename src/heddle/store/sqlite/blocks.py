@@ -103,6 +103,12 @@ def count_change(raw: sqlite3.Connection, before: CallBlocks, after: CallBlocks)
     raw.executemany(_ADD, [(*key, calls) for key, calls in after.items() if calls])
 
 
+def remove_empty(raw: sqlite3.Connection, project: int) -> None:
+    """Remove the blocks of a project whose calls are all gone."""
+    for table in ("call_blocks", "usage_blocks"):
+        raw.execute(f"DELETE FROM {table} WHERE width IN (?, ?) AND project = ? AND calls = 0", (*WIDTHS, project))
+
+
 def insert_usage(raw: sqlite3.Connection, rows: Iterable[UsageRow]) -> None:
     """Store what calls used that have no usage yet; of two rows of one call and model the last counts."""
     stored = list({row[:4]: row for row in rows}.values())

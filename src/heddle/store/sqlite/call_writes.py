@@ -323,8 +323,7 @@ def purge(raw: sqlite3.Connection, project: int, ids: Sequence[str]) -> int:
         rows += raw.execute(query, (project, *chunk)).fetchall()
         raw.execute(f"DELETE FROM call_endings WHERE project = ? AND call IN ({marks})", (project, *chunk))
     _remove(raw, rows)
-    for table in ("call_blocks", "usage_blocks"):
-        raw.execute(f"DELETE FROM {table} WHERE project = ? AND calls = 0", (project,))
+    blocks.remove_empty(raw, project)
     return len(rows)
 
 

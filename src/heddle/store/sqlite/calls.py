@@ -257,8 +257,13 @@ class Calls:
             total += removed
             if removed < PURGE_SLICE and spans < PURGE_SLICE:
                 break
+
+        def tidy(session: Session) -> None:
+            blocks.remove_empty(session.raw, self._names.number(session.raw, project))
+            session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall()
+
         if total:
-            await self._writer.write(lambda session: session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall())
+            await self._writer.write(tidy)
         return total
 
     async def find(self, project: str, kind: str, name: str, limit: int | None = None) -> list[str]:

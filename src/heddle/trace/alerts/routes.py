@@ -26,7 +26,7 @@ from heddle.store.control.coordination import SUCCEEDED
 from heddle.store.control.monitors import QUIET, AlertRow, DeliveryRow
 from heddle.store.secrets import Secrets
 from heddle.trace.alerts import targets
-from heddle.trace.alerts.rules import (
+from heddle.trace.alerts.service import (
     AlertCreateReq,
     AlertCreateRes,
     AlertDeliveriesReq,
@@ -36,6 +36,7 @@ from heddle.trace.alerts.rules import (
     AlertRes,
     AlertRule,
     AlertSchema,
+    AlertService,
     AlertsQueryReq,
     AlertsQueryRes,
     AlertTarget,
@@ -43,7 +44,6 @@ from heddle.trace.alerts.rules import (
     AlertTestRes,
     AlertUpdateReq,
 )
-from heddle.trace.alerts.service import AlertService
 from heddle.trace.calls.read import filter_of
 from heddle.wire import calls, jsontext, query, refs, times
 from heddle.wire.jsontypes import Json

@@ -1,4 +1,4 @@
-"""Judges every alert rule now and then, and delivers its messages until they are taken or given up.
+"""Alerts: rules that watch a metric of calls over the time just past, judged now and then; their messages, delivered.
 
 A change of state and its messages, one for each target, are stored together, so that each change is told once, also
 after a crash: receivers of webhooks know a message that comes twice by its `webhook-id`. Webhooks are signed by
@@ -8,19 +8,282 @@ Standard Webhooks 1.0 (headers `webhook-id`, `webhook-timestamp`, `webhook-signa
 
 import logging
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import ValidationError
+import orjson
+from pydantic import Field, ValidationError, model_validator
 
 from heddle.errors import HeddleError, NotFound
+from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.jobs.runner import Attempt, Loop, Runner
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED, SUCCEEDED
+from heddle.store.control.feedback import Window
 from heddle.store.control.monitors import FIRING, LEASE_SECONDS, QUIET, AlertRow, DeliveryRow
-from heddle.trace.alerts.rules import AlertRule, measure
 from heddle.trace.alerts.targets import send, targets_of
+from heddle.trace.calls.models import CallsFilter
+from heddle.trace.calls.read import filter_of
+from heddle.trace.feedback.models import RUNNABLE
+from heddle.trace.stats import cost_of_sums
 from heddle.wire import jsontext, refs, times
+from heddle.wire.aggregates import CallAggregate, Measure, Value
+from heddle.wire.buckets import percentile_of
+from heddle.wire.calls import CallsQuery, Filter, UniformRun
+from heddle.wire.query import parse_query
+
+Metric = Literal["count", "error_share", "cost", "p95_latency_ms", "score"]
+Operator = Literal[">", ">=", "<", "<="]
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+Receiver = Annotated[str, Field(max_length=320, pattern=r"^[^@\s<>,;\"]+@[^@\s<>,;\"]+$")]
+MOST_SECONDS = 31 * 86_400
+
+
+class AlertTarget(RequestModel):
+    """Where messages of a rule go: a webhook of one's own, an incoming webhook of Slack, or mail."""
+
+    id: str | None = Field(default=None, pattern=r"^[a-z0-9]{1,40}$")
+    """That of a target which is there already: an address of Slack may then be left out, and stays."""
+    kind: Literal["webhook", "slack", "email"]
+    url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    to: list[Receiver] | None = Field(default=None, min_length=1, max_length=20)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "email") != (self.to is not None):
+            raise ValueError("to is needed for email, and for no other")
+        if self.kind == "email" and self.url is not None:
+            raise ValueError("url is of no use for email")
+        if self.kind != "email" and self.url is None and self.id is None:
+            raise ValueError("url is needed")
+        return self
+
+
+class AlertRule(RequestModel):
+    """What is watched: a figure of the calls that a filter chooses, over the last `window_seconds`."""
+
+    metric: Metric
+    operator: Operator
+    threshold: float = Field(allow_inf_nan=False)
+    window_seconds: int = Field(default=3600, ge=60, le=MOST_SECONDS)
+    filter: CallsFilter | None = None
+    query: dict[str, Any] | None = None
+    """A query as /calls/stream_query takes it."""
+    scorer: Text | None = None
+    """For `score`: the name of the scorer, as in feedback of type `wandb.runnable.<name>`."""
+    score_path: str | None = Field(default=None, max_length=1000)
+    """For `score`: dotted path of the number in the scorer's output; the whole output without."""
+    minimum_calls: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """With fewer calls (or scores) in the window nothing is decided; 1 unless given, and not for `count`."""
+    webhook_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    """Where signed messages go; there must be this or a target."""
+    targets: list[AlertTarget] = Field(default_factory=list, max_length=10)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.webhook_url is None and not self.targets:
+            raise ValueError("webhook_url or a target is needed")
+        if (self.metric == "score") != (self.scorer is not None):
+            raise ValueError("scorer is needed for the metric score, and for no other")
+        if self.score_path is not None and self.scorer is None:
+            raise ValueError("score_path needs a scorer")
+        if self.metric == "count" and self.minimum_calls is not None:
+            raise ValueError("minimum_calls is of no use for the metric count")
+        if self.query is not None:
+            parse_query(self.query)
+        return self
+
+
+class AlertCreateReq(AlertRule):
+    """Body of /alerts/create."""
+
+    project_id: str
+    name: Text
+    enabled: bool = True
+
+
+class AlertUpdateReq(AlertCreateReq):
+    """Body of /alerts/update: the whole rule anew."""
+
+    id: str
+
+
+class AlertReq(ProjectReq):
+    """Names one rule."""
+
+    id: str
+
+
+class AlertsQueryReq(ProjectReq):
+    """Body of /alerts/query."""
+
+
+class AlertDeliveriesReq(ProjectReq):
+    """Body of /alerts/deliveries/query."""
+
+    id: str | None = None
+    limit: int = Field(default=100, ge=0, le=1000)
+    offset: int = Field(default=0, ge=0)
+
+
+class AlertSchema(ResponseModel):
+    """A rule and what it found last; instants are ISO 8601."""
+
+    id: str
+    project_id: str
+    name: str
+    enabled: bool
+    rule: dict[str, Any]
+    state: Literal["quiet", "firing"]
+    value: float | None
+    problem: str | None
+    checked_at: str | None
+    changed_at: str | None
+    created_at: str
+    created_by: str
+
+
+class AlertCreateRes(ResponseModel):
+    """The new rule, and once only the secret that its messages are signed with."""
+
+    alert: AlertSchema
+    secret: str
+
+
+class AlertTestReq(AlertReq):
+    """Body of /alerts/test; without a target, all of them."""
+
+    target: str | None = None
+
+
+class AlertRes(ResponseModel):
+    """One rule."""
+
+    alert: AlertSchema
+
+
+class AlertsQueryRes(ResponseModel):
+    """The rules of a project."""
+
+    alerts: list[AlertSchema]
+
+
+class AlertDeliverySchema(ResponseModel):
+    """One message and how sending it went."""
+
+    id: str
+    alert_id: str
+    event: Literal["alert.firing", "alert.resolved", "alert.test"]
+    target: str
+    """The id of the target; empty for `webhook_url`."""
+    state: Literal["pending", "delivered", "failed"]
+    attempts: int
+    next_at: str | None
+    error: str | None
+    created_at: str
+    ended_at: str | None
+    body: dict[str, Any]
+
+
+class AlertDeliveriesRes(ResponseModel):
+    """Messages, newest first."""
+
+    deliveries: list[AlertDeliverySchema]
+
+
+class AlertTestRes(ResponseModel):
+    """The messages that were put into the queue: the first, and all."""
+
+    delivery_id: str
+    delivery_ids: list[str]
+
+
+_PART = 500
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_LATENCY = Value("latency_ms")
+
+
+class Measurement(NamedTuple):
+    """A figure and how many calls (or scores) it comes from; None where there is nothing to compute it from."""
+
+    value: float | None
+    calls: int
+
+
+async def measure(store: Store, project: str, rule: AlertRule, now: int) -> Measurement:
+    """The figure of a rule in a project (internal id) at an instant (microseconds).
+
+    Calls count by when they started, scores by when they were given.
+    """
+    start = now - rule.window_seconds * 1_000_000
+    query = CallsQuery(
+        project, filter_of(rule.filter, project), None if rule.query is None else parse_query(rule.query)
+    )
+    if rule.metric == "score":
+        return await _measure_score(store, query, rule, Window(start, now + 1, f"{RUNNABLE}.{rule.scorer}"))
+    runs = [UniformRun(0, start, now + 1 - start, start, now + 1)]
+    if rule.metric == "cost":
+        return await _measure_cost(store, query, runs)
+    measures = [Measure("calls"), Measure("failed", "sum", Value("error_count")), Measure("ended", "count", _LATENCY)]
+    if rule.metric == "p95_latency_ms":
+        measures.append(Measure("latencies", "values", _LATENCY))
+    rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, runs=runs))
+    if not rows:
+        return Measurement(0.0 if rule.metric == "count" else None, 0)
+    values = rows[0].values
+    if rule.metric == "count":
+        return Measurement(float(values["calls"]), values["calls"])
+    if rule.metric == "error_share":
+        return Measurement(values["failed"] / values["ended"] if values["ended"] else None, values["ended"])
+    ordered = values.get("latencies", [])
+    return Measurement(percentile_of(ordered, 95.0), len(ordered))
+
+
+async def _measure_cost(store: Store, query: CallsQuery, runs: Sequence[UniformRun]) -> Measurement:
+    measures = [Measure("calls"), *(Measure(name, "sum", Value(name)) for name in _TOKENS)]
+    rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, ("model",), runs, "usage"))
+    prices = await store.costs.project_rows(query.project)
+    total = sum(cost_of_sums(prices, row.keys[0], row.values)["total_cost"] for row in rows)
+    return Measurement(total, sum(row.values["calls"] for row in rows))
+
+
+async def _measure_score(store: Store, query: CallsQuery, rule: AlertRule, window: Window) -> Measurement:
+    """The mean of the scores that calls of the filter were given."""
+    given: list[tuple[str, float]] = []
+
+    def take(row: Any) -> None:
+        number = _number_at(orjson.loads(row.payload).get("output"), rule.score_path)
+        if number is not None:
+            given.append((row.weave_ref, number))
+
+    await store.feedback.scan(query.project, window, ("weave_ref", "payload"), take)
+    if query.filter != Filter() or query.query is not None:
+        chosen = await _find_chosen(store, query, [ref for ref, _ in given])
+        given = [item for item in given if item[0] in chosen]
+    return Measurement(sum(number for _, number in given) / len(given) if given else None, len(given))
+
+
+async def _find_chosen(store: Store, query: CallsQuery, targets: Sequence[str]) -> set[str]:
+    """Which of the refs are calls that the query selects."""
+    prefix = refs.call_ref(query.project, "")
+    ids = [ref[len(prefix) :] for ref in dict.fromkeys(targets) if ref.startswith(prefix)]
+    if query.filter.call_ids is not None:
+        ids = [call_id for call_id in ids if call_id in query.filter.call_ids]
+    found: set[str] = set()
+    for start in range(0, len(ids), _PART):
+        part = replace(query.filter, call_ids=tuple(ids[start : start + _PART]))
+        async for rows in store.calls.stream(CallsQuery(query.project, part, query.query)):
+            found.update(refs.call_ref(query.project, row.id) for row in rows)
+    return found
+
+
+def _number_at(value: Any, path: str | None) -> float | None:
+    for part in path.split(".") if path else ():
+        value = value.get(part) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
 
 logger = logging.getLogger("heddle.alerts")
 

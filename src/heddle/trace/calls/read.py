@@ -1,6 +1,7 @@
 """The read routes of calls: the request as a typed query, and each slice of rows as the lines that clients read."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
@@ -24,8 +25,6 @@ from heddle.http.routing import (
     off_loop,
 )
 from heddle.store.base import Store
-from heddle.trace.calls.conversation import COLUMNS as COLUMNS_OF_CONVERSATIONS
-from heddle.trace.calls.conversation import conversation_of
 from heddle.trace.calls.models import (
     CallReadReq,
     CallReadRes,
@@ -41,6 +40,8 @@ from heddle.trace.prices import call_costs, default_prices
 from heddle.trace.refs import fill_bodies
 from heddle.wire import refs, times
 from heddle.wire.calls import BODY, COLUMNS, RUNNING, STATUS_WORDS, CallRow, CallsQuery, Filter, SortTerm
+from heddle.wire.conversation import call
+from heddle.wire.conversation.call import Conversation
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import SpanReader
 
@@ -378,3 +379,33 @@ async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, store: Sto
     return answer(
         {"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size}
     )
+
+
+COLUMNS_OF_CONVERSATIONS = frozenset(("inputs", "output", "attributes", "otel_dump"))
+"""The columns that a conversation is read out of."""
+
+
+def conversation_of(row: CallRow, project: str, read_span: SpanReader, filled: tuple[Any, Any] | None = None) -> Json:
+    """The conversation of a call that was read with those columns, and the call's kind; `project` is internal.
+
+    `filled` are its inputs and output with what their refs point to.
+    """
+    bodies = filled or (_load(row.inputs), _load(row.output))
+    return {"kind": row.kind, **asdict(_read(row, project, read_span, bodies))}
+
+
+def _read(row: CallRow, project: str, read_span: SpanReader, bodies: tuple[Any, Any]) -> Conversation:
+    span = None if row.otel_dump is None else _load(row.otel_dump)
+    agent = read_span(project, span) if isinstance(span, dict) else None
+    found = call.of_span(agent, is_agent=False) if agent is not None else None
+    if found is not None:
+        return found
+    attributes = _load(row.attributes)
+    is_tool = agent.operation_name == "execute_tool" if agent is not None else False
+    found = call.of_call(*bodies, attributes, row.kind == "llm", is_tool)
+    told = None if found.is_chat or agent is None else call.of_span(agent, is_agent=True)
+    return told or found
+
+
+def _load(text: str | None) -> Any:
+    return None if text is None else orjson.loads(text)

@@ -1,27 +1,196 @@
 """One export of spans or log records: decoded, routed to projects, packed as calls, and stored.
 
-Log records that tell of spans join them, sessions of coding agents become conversations.
+What cannot be stored is told to the sender, counted, and logged once per cause. Log records that tell of spans join
+them, sessions of coding agents become conversations.
 """
 
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
+from typing import Any, TypeVar
 
+from heddle.auth import Caller
+from heddle.errors import HeddleError, InvalidRequest
 from heddle.http.routing import off_loop
+from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.rejections import RejectionRow
 from heddle.trace.calls.write import Packed
-from heddle.trace.otel.agent_sessions import is_noise, session_of
+from heddle.trace.otel.agent_sessions import LogEvent, event_of, is_noise, session_of
 from heddle.trace.otel.joining import MAX_EVENTS, SpanJoiner
-from heddle.trace.otel.log_events import LogEvent, event_of
 from heddle.trace.otel.packing import SpanPacker, SpanWriter, setting_of
-from heddle.trace.otel.projects import MISSING, ProjectResolver
-from heddle.trace.otel.rejections import Cause, Rejected
-from heddle.trace.otel.signals import LogRecord, decode_logs, decode_spans
+from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, decode_spans
 from heddle.trace.otel.span import OtelSpan, id_problem
 from heddle.trace.records import lenient
-from heddle.wire.log_records import StoredRecord
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.metric_series import digest
 from heddle.wire.records import Records
-from heddle.wire.spans import AgentSpan
+from heddle.wire.spans import AgentSpan, StoredRecord
+
+HEADER = "project_id"
+ENTITY, PROJECT = "wandb.entity", "wandb.project"
+"""Attributes of a resource that name its project together."""
+PROJECT_NAMES = (PROJECT, "openinference.project.name")
+"""Attributes of a resource that name a project of the caller's entity, or `entity/project`."""
+SERVICE_NAME = "service.name"
+UNNAMED_SERVICE = "unknown_service"
+"""What SDKs call a service that was given no name; some add `:` and the program."""
+MISSING = (
+    f"No project: send the header '{HEADER}: entity/project' or the resource attributes {ENTITY} and {PROJECT}, "
+    "use a key that is bound to one project, set OTEL_SERVICE_NAME, or give the server --default-project"
+)
+T = TypeVar("T")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f:/]+")
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectResolver:
+    """Finds the projects of one export's resources; `header` and `default` are `entity/project`, or empty."""
+
+    caller: Caller
+    header: str = ""
+    default: str = ""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], caller: Caller, settings: Settings) -> "ProjectResolver":
+        """The resolver of a request."""
+        default = "" if settings.default_project == "none" else settings.default_project
+        return cls(caller, headers.get(HEADER, "").strip(), default)
+
+    def resolve(self, resource: Json) -> str | None:
+        """The `entity/project` of a resource; None where nothing names one.
+
+        The first of: the pair of attributes that names it wholly, the header of the request, an attribute that names a
+        project alone, the project of the key, the name of the service, the default of the server, and the name that an
+        SDK gives to a service without one.
+        """
+        entity, project = _text(resource, ENTITY), _text(resource, PROJECT)
+        if entity and project:
+            return f"{entity}/{project}"
+        if self.header:
+            return self.header
+        for key in PROJECT_NAMES:
+            if name := _text(resource, key):
+                return name if name.count("/") == 1 else self.of_entity(name)
+        if self.caller.project is not None:
+            return self.caller.project
+        service = _text(resource, SERVICE_NAME)
+        is_named = bool(service) and service.partition(":")[0] != UNNAMED_SERVICE
+        if is_named:
+            return self.of_entity(service)
+        if self.default:
+            return self.default
+        return self.of_entity(UNNAMED_SERVICE) if service else None
+
+    def route(self, groups: Iterable[ResourceItems[T]]) -> Iterator[tuple[ResourceItems[T], str | None]]:
+        """What resources report, with the internal ids of their projects; None where nothing names one.
+
+        Raises Forbidden first, for a project that the key does not reach, and InvalidRequest last, where none has one.
+        """
+        named = [(group, self.resolve(group.resource.attributes)) for group in groups]
+        opened = [(group, self.caller.open(project_id) if project_id else None) for group, project_id in named]
+        yield from opened
+        if opened and not any(project for _, project in opened):
+            raise InvalidRequest(MISSING)
+
+    def of_entity(self, name: str) -> str:
+        """A project of the caller's entity; what an id cannot hold is replaced."""
+        safe = _UNSAFE.sub("-", name)[:_MAX_NAME].strip("- ") or UNNAMED_SERVICE
+        return f"{self.caller.default_entity}/{safe}"
+
+
+def _text(resource: Json, key: str) -> str:
+    value: Any = resource.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+logger = logging.getLogger("heddle.otlp")
+MOST_MESSAGES = 20
+_MOST_LOGGED = 1000
+"""Causes that are logged, each of them once, in the life of a process."""
+_LONGEST_CAUSE = 200
+_TEMPORARY = (401, 429, 503, 504)
+"""Statuses of requests that are refused for no fault of theirs, or before anything of them is read."""
+
+
+class Cause(StrEnum):
+    """Why something was not stored."""
+
+    NO_PROJECT = "no_project"
+    INVALID_ID = "invalid_id"
+    INVALID_METRIC = "invalid_metric"
+    INVALID_TIME = "invalid_time"
+    NO_SPAN = "no_span"
+    TOO_LARGE = "too_large"
+    TOO_MANY_RECORDS = "too_many_records"
+    TOO_MANY_SERIES = "too_many_series"
+
+
+@dataclass(slots=True)
+class Rejected:
+    """What of one export was not stored, and why; projects are internal, None where nothing named one."""
+
+    count: int = 0
+    messages: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str | None, Cause]] = field(default_factory=Counter)
+    first: dict[tuple[str | None, Cause], str] = field(default_factory=dict)
+    """The first message of each project and cause."""
+
+    def add(self, cause: Cause, message: str, project: str | None = None) -> None:
+        """Reject one item."""
+        self.count += 1
+        self.counts[project, cause] += 1
+        self.first.setdefault((project, cause), message)
+        if len(self.messages) <= MOST_MESSAGES:
+            self.messages.append(message)
+
+    @property
+    def text(self) -> str:
+        """The first messages in one text."""
+        return "; ".join(self.messages[:MOST_MESSAGES]) + ("; ..." if self.count > MOST_MESSAGES else "")
+
+
+class RejectionLog:
+    """Logs each cause once, and so many of them."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, ...]] = set()
+
+    async def note(self, state: ServerState, signal: str, rejected: Rejected) -> None:
+        """Count and log what one export lost, and keep it for the pages of its projects, or for the list of them."""
+        if not rejected.count:
+            return
+        rows = []
+        for (project, cause), count in rejected.counts.items():
+            state.metrics.count_rejected(signal, cause, count)
+            message = rejected.first[project, cause]
+            if self._is_new(signal, cause, project or ""):
+                logger.warning("OTLP %s: rejected (%s): %s", signal, cause, message)
+            rows.append(RejectionRow(project or "", signal, cause, count, times.now(), message))
+        try:
+            await state.store.rejections.add(rows)
+        except HeddleError as error:
+            # What was good is stored, and to send it again would mend nothing.
+            logger.warning("%d rejections of OTLP %s were not kept: %s", rejected.count, signal, error.reason)
+
+    def note_refusal(self, signal: str, error: HeddleError) -> None:
+        """Log why a whole export was refused, where its sender would have to change something."""
+        cause = error.reason.partition(":")[0][:_LONGEST_CAUSE]
+        if error.status < 500 and error.status not in _TEMPORARY and self._is_new(signal, "refused", cause):
+            logger.warning("OTLP %s: an export was refused with %d: %s", signal, error.status, error.reason)
+
+    def _is_new(self, *cause: str) -> bool:
+        if cause in self._logged or len(self._logged) >= _MOST_LOGGED:
+            return False
+        self._logged.add(cause)
+        return True
 
 
 class Export:

@@ -13,13 +13,21 @@ import orjson
 
 from heddle.http.routing import off_loop
 from heddle.store.base import Store
-from heddle.trace.otel.agent_sessions import Interval, is_session, spans_of_session, stale_spans, thread_of
-from heddle.trace.otel.log_events import LogEvent, add_events, span_of_events
+from heddle.trace.otel.agent_sessions import (
+    Interval,
+    LogEvent,
+    add_events,
+    is_session,
+    span_of_events,
+    spans_of_session,
+    stale_spans,
+    thread_of,
+)
 from heddle.trace.otel.packing import SpanPacker, SpanWriter, setting_of
 from heddle.trace.otel.span import OtelSpan, to_span
 from heddle.wire import times
 from heddle.wire.calls import CallsQuery, Filter, Start
-from heddle.wire.log_records import StoredRecord
+from heddle.wire.spans import StoredRecord
 
 MAX_EVENTS = 1000
 """How many log records may join one span."""

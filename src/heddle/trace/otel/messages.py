@@ -1,17 +1,325 @@
-"""Messages of OTLP read by a table of their fields, from either encoding."""
+"""Messages of OTLP read by a table of their fields, from either encoding.
 
+In protobuf's wire format positions lie in one buffer and nothing is copied. In JSON 64-bit integers are text or number,
+names camelCase or snake_case; failures say where in the body they are, as a path such as
+`resourceSpans[0].scopeSpans[0].spans[2].startTimeUnixNano`: each holder adds its part to a failure that passes it.
+"""
+
+import base64
+import binascii
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
-from heddle.trace.otel import json_decode
-from heddle.trace.otel.decoding import Export
-from heddle.trace.otel.protobuf import any_value, attribute
-from heddle.wire import protobuf
+from heddle.errors import InvalidRequest, TooLarge
+from heddle.wire import jsontext, protobuf
 from heddle.wire.jsontypes import Json
-from heddle.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed
+from heddle.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, signed, varint
+
+Attribute = tuple[str, Any]
+
+
+def attribute(data: bytes, at: int, end: int, depth: int = 0) -> Attribute:
+    """Key and value of one KeyValue; the usual shape, key before value, without the general way.
+
+    Raises Malformed or UnicodeDecodeError, IndexError at the end of the buffer.
+    """
+    if end - at > 3 and data[at] == 0x0A:
+        key_end = at + 2 + data[at + 1]
+        if data[at + 1] < 0x80 and key_end + 1 < end and data[key_end] == 0x12:
+            length, start = data[key_end + 1], key_end + 2
+            if length > 0x7F:
+                length, start = varint(data, key_end + 1)
+            if start + length == end:
+                return data[at + 2 : key_end].decode(), any_value(data, start, end, depth)
+    return _any_attribute(data, at, end, depth)
+
+
+def _any_attribute(data: bytes, at: int, end: int, depth: int) -> Attribute:
+    """A KeyValue of any shape; a message field that comes twice is the two contents joined."""
+    key, parts = "", []
+    for number, wire, start, stop in protobuf.fields(data, at, end):
+        if number == 1 and wire == BYTES:
+            key = data[start:stop].decode()
+        elif number == 2 and wire == BYTES:
+            parts.append(data[start:stop])
+    value = b"".join(parts)
+    return key, any_value(value, 0, len(value), depth)
+
+
+def any_value(data: bytes, at: int, end: int, depth: int) -> Any:
+    """An AnyValue; None when it holds nothing."""
+    if at == end:
+        return None
+    tag = data[at]
+    if tag == 0x0A:
+        length, start = data[at + 1], at + 2
+        if length > 0x7F:
+            length, start = varint(data, at + 1)
+        if start + length == end:
+            return data[start:end].decode()
+    elif tag == 0x18:
+        value, stop = varint(data, at + 1)
+        if stop == end:
+            return signed(value)
+    elif tag == 0x21 and end - at == 9:
+        return _number(_double(data, at + 1)[0])
+    return _any_value(data, at, end, depth)
+
+
+def _any_value(data: bytes, at: int, end: int, depth: int) -> Any:
+    """An AnyValue of any shape: the last kind that it holds counts, a list that comes in parts is joined."""
+    kind, parts = 0, [b""]
+    for number, wire, start, stop in protobuf.fields(data, at, end):
+        if _VALUE_WIRES.get(number) == wire:
+            if number != kind or number not in _LISTS:
+                parts = []
+            parts.append(data[start:stop])
+            kind = number
+    return _content_of(kind, b"".join(parts), depth) if kind else None
+
+
+_VALUE_WIRES = {1: BYTES, 2: VARINT, 3: VARINT, 4: FIXED64, 5: BYTES, 6: BYTES, 7: BYTES}
+_LISTS = (5, 6)
+
+
+def _content_of(kind: int, held: bytes, depth: int) -> Any:
+    if kind == 1:
+        return held.decode()
+    if kind == 2:
+        return varint(held, 0)[0] != 0
+    if kind == 3:
+        return signed(varint(held, 0)[0])
+    if kind == 4:
+        return _number(_double(held, 0)[0])
+    if kind == 7:
+        return base64.b64encode(held).decode()
+    if depth >= MAX_DEPTH:
+        raise Malformed(f"attribute values are nested deeper than {MAX_DEPTH} levels")
+    items = [
+        (start, stop)
+        for number, wire, start, stop in protobuf.fields(held, 0, len(held))
+        if (number, wire) == (1, BYTES)
+    ]
+    if kind == 5:
+        return [any_value(held, start, stop, depth + 1) for start, stop in items]
+    return dict([attribute(held, start, stop, depth + 1) for start, stop in items])
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+T = TypeVar("T")
+_INT64 = 2**63
+
+
+def read_body(data: bytes) -> Json:
+    """The object of a JSON body; raises Malformed or ValidationFailed."""
+    body = jsontext.loads(data)
+    if not isinstance(body, dict):
+        raise Malformed(f"expected an object, got {body!r:.100}", "the body")
+    return body
+
+
+def wrong(expected: str, found: Any) -> Malformed:
+    """The failure of a value that is not of its kind."""
+    return Malformed(f"expected {expected}, got {found!r:.100}")
+
+
+@cache
+def to_snake(name: str) -> str:
+    """A name in snake_case."""
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def read_list(found: Any, read: Callable[[Any], T]) -> list[T]:
+    """Each item of a list, read."""
+    if not isinstance(found, list):
+        raise wrong("a list", found)
+    made: list[T] = []
+    try:
+        for item in found:
+            made.append(read(item))
+    except Malformed as error:
+        raise error.within(f"[{len(made)}]") from None
+    return made
+
+
+def to_integer(found: Any) -> int | None:
+    """The whole number that a number or a text means; None for anything else."""
+    if isinstance(found, bool):
+        return None
+    if isinstance(found, int):
+        return found
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
+    if isinstance(found, str) and len(found) < 25 and found.isascii() and found.lstrip("-").isdigit():
+        return int(found) if found.count("-") <= 1 else None
+    return None
+
+
+def integer_between(least: int, most: int, expected: str) -> Callable[[Any], int]:
+    """A reader of whole numbers between two bounds, written as numbers or as texts."""
+
+    def read(found: Any) -> int:
+        number = to_integer(found)
+        if number is None or not least <= number <= most:
+            raise wrong(expected, found)
+        return number
+
+    return read
+
+
+def to_text(found: Any) -> str:
+    """A text."""
+    if not isinstance(found, str):
+        raise wrong("text", found)
+    return found
+
+
+def to_boolean(found: Any) -> bool:
+    """True or false."""
+    if not isinstance(found, bool):
+        raise wrong("true or false", found)
+    return found
+
+
+to_int64 = integer_between(-_INT64, _INT64 - 1, "a 64-bit integer")
+
+
+def to_double(found: Any) -> float | str:
+    """A number; `nan`, `inf` and `-inf` as texts."""
+    if isinstance(found, str) and found in ("NaN", "Infinity", "-Infinity"):
+        return str(float(found))
+    try:
+        number = float(found) if isinstance(found, (int, float, str)) and not isinstance(found, bool) else None
+    except (ValueError, OverflowError):
+        number = None
+    if number is None:
+        raise wrong("a number", found)
+    return number if math.isfinite(number) else str(number)
+
+
+def _to_bytes(found: Any) -> str:
+    text = to_text(found)
+    try:
+        content = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong("base64", found) from None
+    return base64.b64encode(content).decode()
+
+
+def to_attributes(found: Any, depth: int = 0) -> Json:
+    """The attributes of a list of KeyValue."""
+    return dict(read_list(found, lambda pair: _pair(pair, depth)))
+
+
+def _pair(pair: Any, depth: int) -> tuple[str, Any]:
+    key = pair.get("key", "") if isinstance(pair, dict) else None
+    if not isinstance(key, str):
+        raise wrong("an object with `key` and `value`", pair)
+    value = pair.get("value")
+    # The usual kind of value needs no more than this.
+    text = value.get("stringValue") if type(value) is dict else None
+    if type(text) is str:
+        return key, text
+    try:
+        return key, to_value(value, depth)
+    except Malformed as error:
+        raise error.within(".value") from None
+
+
+def to_value(found: Any, depth: int = 0) -> Any:
+    """An AnyValue; None when it holds nothing."""
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise wrong('an object such as {"stringValue": "..."}', found)
+    if depth > MAX_DEPTH:
+        raise Malformed(f"nested deeper than {MAX_DEPTH} levels")
+    for name, snake, read in _VALUES:
+        held = found.get(name)
+        if held is None:
+            held = found.get(snake)
+        if held is not None:
+            try:
+                return read(held, depth)
+            except Malformed as error:
+                raise error.within(f".{name}") from None
+    return None
+
+
+def _items_of(read: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """A reader of an object with items, by the reader of their list."""
+
+    def read_items(found: Any, depth: int) -> Any:
+        if not isinstance(found, dict):
+            raise wrong("an object with a list `values`", found)
+        try:
+            return read(found.get("values") or [], depth + 1)
+        except Malformed as error:
+            raise error.within(".values") from None
+
+    return read_items
+
+
+_READERS: dict[str, Callable[[Any, int], Any]] = {
+    "stringValue": lambda found, _: to_text(found),
+    "intValue": lambda found, _: to_int64(found),
+    "boolValue": lambda found, _: to_boolean(found),
+    "doubleValue": lambda found, _: to_double(found),
+    "arrayValue": _items_of(lambda found, depth: read_list(found, lambda item: to_value(item, depth))),
+    "kvlistValue": _items_of(to_attributes),
+    "bytesValue": lambda found, _: _to_bytes(found),
+}
+_VALUES = [(name, to_snake(name), read) for name, read in _READERS.items()]
+
+
+MAX_PARTS = 200_000
+"""How many spans, events and links, log records or data points one export may hold together."""
+MAX_DEPTH = 40
+"""How deep values nest; the packages of OTLP stop at about 45."""
+
+
+@contextmanager
+def reading(message: str) -> Iterator[None]:
+    """Read a message of this name; raises InvalidRequest for a body that is none."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The body is no {message}: a text is not UTF-8 ({error.reason})") from None
+    except Malformed as error:
+        raise InvalidRequest(f"The body is no {message}: {error}") from None
+    except IndexError:
+        raise InvalidRequest(f"The body is no {message}: it ends within a field") from None
+
+
+@dataclass(slots=True)
+class Export:
+    """One export while it is read; `items` is what it holds.
+
+    `known` has short attributes by their bytes: most items repeat those of the item before.
+    """
+
+    items: str
+    parts: int = 0
+    known: dict[bytes, tuple[str, Any]] = field(default_factory=dict)
+
+    def count_part(self) -> None:
+        """Count one more part; raises TooLarge for more than one export may hold.
+
+        An empty part takes two bytes of a body, hundreds of memory.
+        """
+        self.parts += 1
+        if self.parts > MAX_PARTS:
+            raise TooLarge(f"Request too large: over {MAX_PARTS} {self.items} in one export; send smaller batches")
+
 
 _UINT64, _UINT32 = 2**64 - 1, 2**32 - 1
 _double, _fixed64, _sfixed64, _fixed32 = (Struct(f"<{code}").unpack_from for code in "dQqI")
@@ -37,42 +345,38 @@ class Scalar:
 
 
 def _whole(most: int) -> Callable[[Any], int]:
-    read = json_decode.integer_between(0, most, f"an integer from 0 to {most}")
+    read = integer_between(0, most, f"an integer from 0 to {most}")
     return lambda value: 0 if value == "" else read(value)
 
 
 def _sint32(data: bytes, start: int, _stop: int) -> int:
-    value = protobuf.varint(data, start)[0] & _UINT32
+    value = varint(data, start)[0] & _UINT32
     return value >> 1 ^ -(value & 1)
 
 
 def _int32(data: bytes, start: int, _stop: int) -> int:
-    value = protobuf.varint(data, start)[0] & _UINT32
+    value = varint(data, start)[0] & _UINT32
     return value - 0x1_0000_0000 if value >> 31 else value
 
 
-TEXT = Scalar(BYTES, lambda data, start, stop: data[start:stop].decode(), json_decode.to_text, "")
-HEX = Scalar(
-    BYTES, lambda data, start, stop: data[start:stop].hex(), lambda value: json_decode.to_text(value).lower(), ""
-)
+TEXT = Scalar(BYTES, lambda data, start, stop: data[start:stop].decode(), to_text, "")
+HEX = Scalar(BYTES, lambda data, start, stop: data[start:stop].hex(), lambda value: to_text(value).lower(), "")
 TIME = Scalar(FIXED64, lambda data, start, _: _fixed64(data, start)[0], _whole(_UINT64))
 """Nanoseconds; counts are encoded alike."""
 COUNT = TIME
-INTEGER = Scalar(FIXED64, lambda data, start, _: _sfixed64(data, start)[0], json_decode.to_int64)
-DOUBLE = Scalar(
-    FIXED64, lambda data, start, _: _double(data, start)[0], lambda value: float(json_decode.to_double(value))
-)
-UINT64 = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0], _whole(_UINT64))
-UINT32 = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] & _UINT32, _whole(_UINT32))
-SINT32 = Scalar(VARINT, _sint32, json_decode.integer_between(-(2**31), 2**31 - 1, "a 32-bit integer"))
+INTEGER = Scalar(FIXED64, lambda data, start, _: _sfixed64(data, start)[0], to_int64)
+DOUBLE = Scalar(FIXED64, lambda data, start, _: _double(data, start)[0], lambda value: float(to_double(value)))
+UINT64 = Scalar(VARINT, lambda data, start, _: varint(data, start)[0], _whole(_UINT64))
+UINT32 = Scalar(VARINT, lambda data, start, _: varint(data, start)[0] & _UINT32, _whole(_UINT32))
+SINT32 = Scalar(VARINT, _sint32, integer_between(-(2**31), 2**31 - 1, "a 32-bit integer"))
 FLAGS = Scalar(FIXED32, lambda data, start, _: _fixed32(data, start)[0], _whole(_UINT32))
-BOOLEAN = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] != 0, json_decode.to_boolean, False)
-ANY_VALUE = Scalar(BYTES, lambda data, start, stop: any_value(data, start, stop, 0), json_decode.to_value, None)
+BOOLEAN = Scalar(VARINT, lambda data, start, _: varint(data, start)[0] != 0, to_boolean, False)
+ANY_VALUE = Scalar(BYTES, lambda data, start, stop: any_value(data, start, stop, 0), to_value, None)
 
 
 def enum(prefix: str, *words: str) -> Scalar:
     """A number with names, of which JSON may hold either."""
-    read = json_decode.integer_between(-(2**31), 2**31 - 1, f"an integer or {prefix}{words[-1]} and the like")
+    read = integer_between(-(2**31), 2**31 - 1, f"an integer or {prefix}{words[-1]} and the like")
 
     def of_json(value: Any) -> int:
         word = value.removeprefix(prefix) if isinstance(value, str) else None
@@ -130,13 +434,13 @@ class Field:
         """How the field is read from JSON."""
         name, kind = self.into, self.kind
         if kind is None:
-            return lambda made, value, _: made.attributes.update(json_decode.to_attributes(value))
+            return lambda made, value, _: made.attributes.update(to_attributes(value))
         if isinstance(kind, Message):
             read = kind.of_json
             if not self.is_repeated:
                 return lambda made, value, export: read(value, export, self.inner(kind, made))
             return lambda made, value, export: getattr(made, name).extend(
-                json_decode.read_list(value, lambda item: read(item, export))
+                read_list(value, lambda item: read(item, export))
             )
         if self.is_repeated:
             return lambda made, value, _: setattr(made, name, _read_numbers(value, kind))
@@ -166,7 +470,7 @@ class Message:
 
     @cached_property
     def _names(self) -> Sequence[tuple[str, str, ReadJson]]:
-        return [(field.name, json_decode.to_snake(field.name), field.json_reader()) for field in self.fields]
+        return [(field.name, to_snake(field.name), field.json_reader()) for field in self.fields]
 
     def of_protobuf(self, data: bytes, at: int, end: int, export: Export, into: Any = None) -> Any:
         """The message between two positions; raises Malformed, IndexError or UnicodeDecodeError where there is none."""
@@ -177,14 +481,14 @@ class Message:
         while at < end:
             tag, start = data[at], at + 1
             if tag > 0x7F:
-                tag, start = protobuf.varint(data, at)
+                tag, start = varint(data, at)
             if tag < _LEAST_TAG or tag > _MOST_TAG:
                 raise Malformed("a field number is out of range")
             wire = tag & 7
             if wire == BYTES:
                 length, start = data[start], start + 1
                 if length > 0x7F:
-                    length, start = protobuf.varint(data, start - 1)
+                    length, start = varint(data, start - 1)
                 at = start + length
             elif wire == FIXED64:
                 at = start + 8
@@ -199,7 +503,7 @@ class Message:
     def of_json(self, item: Any, export: Export, into: Any = None) -> Any:
         """The message of a JSON object; raises Malformed where it is none."""
         if not isinstance(item, dict):
-            raise json_decode.wrong("an object", item)
+            raise wrong("an object", item)
         if into is None:
             into = self.kind()
             export.count_part()
@@ -256,13 +560,13 @@ def _read_attribute(data: bytes, start: int, stop: int, made: Any, export: Expor
 
 def _read_numbers(value: Any, kind: Scalar) -> list[Any]:
     _check_numbers(len(value) if isinstance(value, list) else 0)
-    return json_decode.read_list(value, kind.of_json)
+    return read_list(value, kind.of_json)
 
 
 def _unpack(into: list[Any], kind: Scalar, data: bytes, at: int, end: int) -> None:
     """Read the numbers of a packed field."""
     while at < end:
-        stop = protobuf.varint(data, at)[1] if kind.wire == VARINT else at + 8
+        stop = varint(data, at)[1] if kind.wire == VARINT else at + 8
         if stop > end:
             raise Malformed("a number is longer than what holds it")
         into.append(kind.read(data, at, stop))

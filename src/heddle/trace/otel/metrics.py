@@ -8,8 +8,7 @@ from itertools import pairwise
 from heddle.http.routing import off_loop
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.trace.otel.projects import MISSING, SERVICE_NAME, ProjectResolver
-from heddle.trace.otel.rejections import Cause, Rejected
+from heddle.trace.otel.export import MISSING, SERVICE_NAME, Cause, ProjectResolver, Rejected
 from heddle.trace.otel.signals import (
     CUMULATIVE,
     DELTA,

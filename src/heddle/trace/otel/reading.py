@@ -26,7 +26,7 @@ from heddle.trace.otel.conventions.convention import (
 from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists, split_key, status_name, to_span
 from heddle.wire.conversation.bodies import is_serialised_request
 from heddle.wire.conversation.messages import join_system_texts, join_thoughts
-from heddle.wire.conversation.values import as_text, parse_json
+from heddle.wire.conversation.parts import as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan
 

@@ -11,10 +11,8 @@ from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, 
 from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.trace.otel.export import Export, LogsExport
+from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, Rejected, RejectionLog
 from heddle.trace.otel.metrics import MetricsExport
-from heddle.trace.otel.projects import HEADER, ProjectResolver
-from heddle.trace.otel.rejections import Rejected, RejectionLog
 from heddle.wire.otlp import PROTOBUF, encode_partial_success
 from heddle.wire.records import Records
 

@@ -7,8 +7,6 @@ values as those of spans.
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from heddle.trace.otel import json_decode
-from heddle.trace.otel.decoding import Export, reading
 from heddle.trace.otel.messages import (
     ANY_VALUE,
     BOOLEAN,
@@ -22,11 +20,14 @@ from heddle.trace.otel.messages import (
     TIME,
     UINT32,
     UINT64,
+    Export,
     Field,
     Message,
     enum,
     one_of,
     pairs,
+    read_body,
+    reading,
     repeated,
     singular,
 )
@@ -275,7 +276,7 @@ def _decode(name: str, message: Message, data: bytes, is_json: bool, items: str)
     export = Export(items)
     with reading(name):
         if is_json:
-            whole = message.of_json(json_decode.read_body(data), export)
+            whole = message.of_json(read_body(data), export)
         else:
             whole = message.of_protobuf(data, 0, len(data), export)
     return [group for group in whole.resources if group.items]

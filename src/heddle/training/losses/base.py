@@ -1,5 +1,6 @@
-"""What a loss is, what it is computed from, and the form that several share. No file of this package imports torch."""
+"""What a loss is, what it is computed from, and what losses share: means, divergences, corrections; without torch."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -74,7 +75,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss of the registry; its formula stands in its module's docstring."""
+    """One loss of the registry; its formula stands in a docstring."""
 
     name: LossName
     per_token: "Callable[[Terms], Tensor]"
@@ -119,3 +120,96 @@ def average_segments(values: "Tensor", segments: "Tensor", mask: "Tensor") -> "T
     """For every token the mean over the trained tokens of its segment; 0 for a segment without any."""
     sums, counts = sum_segments(values, segments, mask)
     return sums / counts.clamp(min=1.0)
+
+
+SMALL = 1e-6
+"""Beside ART's counts of tokens."""
+
+
+def trajectory_weight(tokens: int) -> float:
+    """What each token counts, so that every trajectory counts once; `tokens` are the trained ones of all histories."""
+    return 1.0 / (tokens + SMALL)
+
+
+def weigh_tokens(aggregation: Aggregation, own: int, trajectory: int) -> float:
+    """What each of a sequence's `own` trained tokens counts; `trajectory` is their number in all its histories."""
+    if aggregation == "trajectory":
+        return trajectory_weight(trajectory)
+    return 1.0 / max(own, 1) if aggregation == "sequence_mean" else 1.0
+
+
+def find_divisor(aggregation: Aggregation, tokens: float, sequences: int, job_tokens: float, length: float) -> float:
+    """What the sum over a step's weighted tokens is divided by.
+
+    `tokens` and `sequences` of the step, `job_tokens` per step on average, `length` the constant of Dr. GRPO.
+    """
+    if aggregation == "trajectory":
+        return tokens + SMALL
+    if aggregation == "token_mean":
+        return max(tokens, 1.0)
+    if aggregation == "job_token_mean":
+        return max(job_tokens, 1.0)
+    return max(sequences * (length if aggregation == "constant" else 1.0), 1.0)
+
+
+KlEstimator = Literal["k1", "k2", "k3"]
+"""Estimators of KL(p || q) from tokens that p sampled (Schulman, "Approximating KL divergence", 2020).
+
+With d = log q - log p: k1 = -d (unbiased, its gradient is zero in the mean); k2 = d^2 / 2 (biased, its gradient is that
+of the divergence on policy); k3 = exp(d) - d - 1 (unbiased, never negative; GRPO, arXiv:2402.03300).
+"""
+
+
+def k1(new: "Tensor", reference: "Tensor") -> "Tensor":
+    """log p - log q."""
+    return new - reference
+
+
+def k2(new: "Tensor", reference: "Tensor") -> "Tensor":
+    """Half the square of log p - log q."""
+    return (new - reference).square() / 2
+
+
+def k3(new: "Tensor", reference: "Tensor") -> "Tensor":
+    """q / p - log(q / p) - 1."""
+    return to_ratio(reference - new) - (reference - new) - 1
+
+
+ESTIMATORS: "dict[KlEstimator, Callable[[Tensor, Tensor], Tensor]]" = {"k1": k1, "k2": k2, "k3": k3}
+
+
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+"""Weights against rollouts that another policy or another engine sampled than the one that is trained.
+
+The ratio w of the policy to the one that sampled is that of a token, or the product over its sequence:
+`*_truncate` clips it to [low, high] (TIS, Yao et al., "Your efficient RL framework secretly brings you off-policy RL
+training", 2025), `*_mask` leaves out what lies outside (MIS, Liu et al., "When speed kills stability", 2025; IcePop is
+`token_mask` with both bounds, Ling team, arXiv:2510.18855). No weight has a gradient. Like TRL's
+`vllm_importance_sampling_mode`.
+"""
+
+
+def weigh(
+    differences: "Tensor", segments: "Tensor", mask: "Tensor", mode: Correction, low: float | None, high: float | None
+) -> "Tensor":
+    """The weight of each token, from log policy - log sampler."""
+    differences = differences.detach()
+    if mode.startswith("sequence"):
+        differences = sum_segments(differences, segments, mask)[0]
+    ratios = to_ratio(differences)
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    if mode.endswith("truncate"):
+        return ratios.clamp(low, high)
+    return ratios * ((ratios >= low) & (ratios <= high))
+
+
+def keep_on_policy(
+    differences: "Tensor", advantages: "Tensor", segments: "Tensor", mask: "Tensor", threshold: float
+) -> "Tensor":
+    """The off-policy sequence mask (DeepSeek-V3.2, arXiv:2512.02556, equation 9): bool, False where it is left out.
+
+    A token with a negative advantage is left out when the mean of log sampler - log policy over its sequence is above
+    the threshold.
+    """
+    drift = average_segments(-differences.detach(), segments, mask)
+    return (advantages >= 0) | (drift <= threshold)

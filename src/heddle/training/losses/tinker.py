@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from heddle.training.losses import LOSSES as REGISTRY
 from heddle.training.losses.base import Terms, to_ratio
+from heddle.training.losses.registry import LOSSES as REGISTRY
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,19 +34,13 @@ class Loss:
         """The loss of each target from the policy's logprobs, the tensors of a datum and the config."""
         if self.name == "cross_entropy":
             return -new * given["weights"]
-        loss, old, fixed = REGISTRY[self.name], given["logprobs"], new.detach()  # type: ignore[index]
-        ratios = to_ratio(new - old)
-        if self.name == "gspo":
-            marked = given["sequence_ratio_mask"] != 0
-            ratios = to_ratio((fixed - old)[marked].mean() if bool(marked.any()) else fixed.new_zeros(())).expand_as(
-                new
-            )
+        loss, old = REGISTRY[self.name], given["logprobs"]  # type: ignore[index]
         numbers = {name: float(config.get(name, default)) for name, default in self.config.items()}
-        low, high = (given.get(name, numbers.get(name, default)) for name, default in BOUNDS.items())
+        low, high = self.bounds(given, config)
         terms = Terms(
             new=new,
             old=old,
-            ratios=ratios,
+            ratios=self.ratios(new, given),
             advantages=given["advantages"],
             mask=new == new,
             segments=new.new_zeros(new.shape).long(),
@@ -55,6 +49,20 @@ class Loss:
             options={name: numbers.get(name, option.default) for name, option in loss.options.items()},
         )
         return loss.per_token(terms)
+
+    def ratios(self, new: "Tensor", given: "Mapping[str, Tensor]") -> "Tensor":
+        """Policy over sampler of each token; for gspo of the sequence."""
+        old, fixed = given["logprobs"], new.detach()
+        if self.name != "gspo":
+            return to_ratio(new - old)
+        marked = given["sequence_ratio_mask"] != 0
+        mean = (fixed - old)[marked].mean() if bool(marked.any()) else fixed.new_zeros(())
+        return to_ratio(mean.expand_as(new))
+
+    def bounds(self, given: "Mapping[str, Tensor]", config: Mapping[str, float | str]) -> "list[Tensor | float]":
+        """The least and the largest ratio; a loss that bounds none has the defaults."""
+        numbers = {name: float(config.get(name, default)) for name, default in BOUNDS.items()}
+        return [given.get(name, number) for name, number in numbers.items()]
 
 
 def _bounded(name: str, *more: str, **config: float) -> Loss:

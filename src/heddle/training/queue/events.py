@@ -10,13 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from heddle.jobs.metrics import JobMetrics
 from heddle.metrics import LOWEST_CORRELATION, make_counter, make_gauge
-from heddle.store.control.training import EventRow, JobRow, TrainJobs
+from heddle.store.control.training import ENDED, FAILED, STARTED, STEP, EventRow, JobRow, TrainJobs
 from heddle.training.messages import Started, Stepped
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 _LOOK_SECONDS = 1.0
-STARTED, STEP, ENDED, FAILED = "training_started", "gradient_step", "training_ended", "training_failed"
 
 
 def stable_id(job_id: str, what: str) -> str:
@@ -100,8 +99,8 @@ class TrainingMetrics:
         self._last = {figure: make_gauge(registry, f"heddle_training_{name}") for figure, name in _LAST_STEP.items()}
         self._alarm = make_gauge(registry, "heddle_training_mismatch")
 
-    def started(self, metrics: Mapping[str, float]) -> None:
-        """A job began."""
+    def count_tokens(self, metrics: Mapping[str, float]) -> None:
+        """Tokens are trained."""
         self._tokens.inc(metrics.get("num_trainable_tokens", 0.0))
 
     def stepped(self, metrics: Mapping[str, float]) -> None:

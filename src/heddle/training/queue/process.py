@@ -414,7 +414,7 @@ class Slot:
                 return message
             if isinstance(message, Started):
                 if await self._log.started(job_id, message):
-                    self._metrics.started(message.data)
+                    self._metrics.count_tokens(message.data)
             elif isinstance(message, Stepped) and await self._log.stepped(job_id, message):
                 self.has_progress = True
                 self._metrics.stepped(message.data)

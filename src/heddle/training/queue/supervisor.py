@@ -149,7 +149,7 @@ class Supervisor(Runner[JobRow]):
         self._settings = settings
         self._models = models
         self._jobs = jobs
-        self._metrics = metrics
+        self.metrics = metrics
         self._data = Path(settings.data).resolve()
         self.events = EventLog(jobs)
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
@@ -179,7 +179,7 @@ class Supervisor(Runner[JobRow]):
 
     def make_slot(self, silence: float) -> Slot:
         """A place of its own for work that is no job of this queue, on this machine."""
-        return Slot(ProcessOptions(silence=silence), self._settings.training_idle, self.events, self._metrics)
+        return Slot(ProcessOptions(silence=silence), self._settings.training_idle, self.events, self.metrics)
 
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
@@ -203,7 +203,13 @@ class Supervisor(Runner[JobRow]):
             # What another server works on is ended there.
             claimed = await self._jobs.claim(job_id, times.now(), self._settings.training_lease)
             if claimed is not None:
-                await self._cancel_untaken(claimed)
+                model = await self._models.find(claimed.model_id)
+                if model is not None and claimed.state == PUBLISHING:
+                    cancelled = Cancellation()
+                    cancelled.set()
+                    self.metrics.ended(await self.publisher.publish(model, claimed, cancelled))
+                else:
+                    await self._end(model, claimed, CANCELLED, Cancellation.reason)
         await self._notify()
         return True
 
@@ -215,15 +221,6 @@ class Supervisor(Runner[JobRow]):
             return job is not None and job.state in OPEN
 
         await self.ended(job_id, is_open)
-
-    async def _cancel_untaken(self, job: JobRow) -> None:
-        model = await self._models.find(job.model_id)
-        if model is not None and job.state == PUBLISHING:
-            cancelled = Cancellation()
-            cancelled.set()
-            self._metrics.ended(await self.publisher.publish(model, job, cancelled))
-        else:
-            await self._end(model, job, CANCELLED, Cancellation.reason)
 
     async def _next(self, is_full: bool) -> JobRow | None:
         """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
@@ -269,7 +266,7 @@ class Supervisor(Runner[JobRow]):
                 return
             await self._jobs.update(job.id, state=PUBLISHING, metrics=result.metrics)
             attempt.job = replace(attempt.job, state=PUBLISHING, metrics=result.metrics)
-        self._metrics.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
+        self.metrics.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
         self._pause = FIRST_PAUSE
 
     async def _train(self, slot: Slot, model: ModelRow, work: Attempt[JobRow]) -> Finished | Failed | Stopped:
@@ -290,7 +287,7 @@ class Supervisor(Runner[JobRow]):
                 if not isinstance(error, ProcessEnded):
                     logger.exception("job %s", work.job.id)  # a fault of ours, which must not hold up the others
                 attempts = 0 if slot.has_progress else attempts + 1
-                self._metrics.lost()
+                self.metrics.lost()
                 logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
                 await self._jobs.update(work.job.id, attempts=attempts)
                 if attempts >= self._settings.training_attempts:
@@ -332,7 +329,7 @@ class Supervisor(Runner[JobRow]):
         return True
 
     async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
-        self._metrics.ended(await self.publisher.end(model, job, state, error))
+        self.metrics.ended(await self.publisher.end(model, job, state, error))
         self._pause = FIRST_PAUSE
 
     async def _sweep(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import (
@@ -21,18 +21,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from heddle.http.routing import RequestModel
 from heddle.training.calls import CALL_FIELDS, GROUP_FIELDS
 from heddle.training.config import DpoConfig, KlSource, RlConfig, SftConfig
-from heddle.training.losses.base import Level, LossName
-from heddle.training.losses.correction import Correction
-from heddle.training.losses.kl import KlEstimator
-from heddle.training.schemas.trajectories import (
-    AboveZero,
-    AtLeastZero,
-    Count,
-    Finite,
-    Part,
-    Step,
-    TrajectoryGroup,
-)
+from heddle.training.losses.base import Correction, KlEstimator, Level, LossName
+from heddle.training.schemas.trajectories import AboveZero, AtLeastZero, Count, Finite, Part, Step, TrajectoryGroup
 from heddle.wire.calls import CallConditions, OrderTerm
 from heddle.wire.query import parse_query, split_path
 
@@ -298,25 +288,24 @@ class CreateJobFromSource(JobHead):
     trajectory_groups: Annotated[None, BeforeValidator(_none_beside_source)] = None
 
 
-class SftSettings(Part):
-    """How a supervised job learns; null is the default. Whatever else is here is ignored and named in an event."""
-
+class _RowsSettings(Part):
     model_config = ExperimentalConfig.model_config
 
     batch_size: Count | Literal["auto"] | None = None
     learning_rate: AboveZero | Annotated[list[AboveZero], Field(min_length=1)] | None = None
+
+
+class SftSettings(_RowsSettings):
+    """How a supervised job learns; null is the default. Whatever else is here is ignored and named in an event."""
+
     assistant_turns: Literal["all", "last"] | None = None
     metric_logging: dict[str, Any] | None = None
     """Where the service that this wire comes from sends its charts; there is no such place here."""
 
 
-class DpoSettings(Part):
+class DpoSettings(_RowsSettings):
     """How a job learns from preferences; null is the default. Unknown fields are ignored and named in an event."""
 
-    model_config = ExperimentalConfig.model_config
-
-    batch_size: Count | Literal["auto"] | None = None
-    learning_rate: AboveZero | Annotated[list[AboveZero], Field(min_length=1)] | None = None
     beta: AboveZero | None = None
 
 
@@ -326,9 +315,18 @@ class _RowsJob(Part):
     model_id: Id
     training_data_url: Annotated[str, Field(min_length=1)]
     promotion: PromotionRequest | None = None
+    config: _RowsSettings | None = None
+
+    @model_validator(mode="after")
+    def _names_few_unknown(self) -> Self:
+        check_unknown(self._unknown())
+        return self
+
+    def _unknown(self) -> set[str]:
+        return set((self.config and self.config.model_extra) or ())
 
 
-def _given(settings: SftSettings | DpoSettings, *names: str) -> dict[str, Any]:
+def _given(settings: _RowsSettings, *names: str) -> dict[str, Any]:
     """The settings that were given, as the config has them."""
     values = {name: value for name in (*names, "learning_rate") if (value := getattr(settings, name)) is not None}
     if isinstance(settings.batch_size, int):
@@ -343,15 +341,10 @@ class CreateDpoJob(_RowsJob):
 
     config: DpoSettings | None = None
 
-    @model_validator(mode="after")
-    def _names_few_unknown(self) -> "CreateDpoJob":
-        check_unknown((self.config and self.config.model_extra) or {})
-        return self
-
     def settings(self) -> DpoConfig:
         """The settings with every default filled in."""
         given = self.config or DpoSettings()
-        return DpoConfig(**_given(given, "beta"), ignored=tuple(sorted(given.model_extra or {})))
+        return DpoConfig(**_given(given, "beta"), ignored=tuple(sorted(self._unknown())))
 
 
 class CreateSftJob(_RowsJob):
@@ -360,14 +353,8 @@ class CreateSftJob(_RowsJob):
     config: SftSettings | None = None
     experimental_config: dict[str, Any] | None = None
 
-    @model_validator(mode="after")
-    def _names_few_unknown(self) -> "CreateSftJob":
-        check_unknown(self._unknown())
-        return self
-
     def _unknown(self) -> set[str]:
-        given = (self.config.model_extra if self.config else None) or {}
-        return {*given, *(self.experimental_config or {})}
+        return {*super()._unknown(), *(self.experimental_config or {})}
 
     def settings(self) -> SftConfig:
         """The settings with every default filled in."""

@@ -230,9 +230,17 @@ class Sampled:
 
 
 def write_samples(
-    samples: Sequence[Sampled], prompt: Sequence[float | None] | None, best: Ranked | None, cached: int
+    samples: Sequence[Sampled],
+    prompt: Sequence[float | None] | None,
+    best: Ranked | None,
+    cached: int,
+    targets: bytes | None = None,
+    draws: Sequence[Sequence[tuple[int, float]]] | None = None,
 ) -> bytes:
-    """Encode a `SampleResponse`; `prompt` has the logprobs of the prompt, None where they are not known."""
+    """Encode a `SampleResponse`; `prompt` has the logprobs of the prompt, None where they are not known.
+
+    `targets` is a `Tensor`; `draws` has tokens that were drawn at each place of the prompt but the first.
+    """
     parts = []
     for sample in samples:
         held = write(1, 0 if sample.has_stopped else 1) + write(2, np.asarray(sample.tokens, np.int32).tobytes())
@@ -244,7 +252,37 @@ def write_samples(
         parts.append(write(2, np.asarray(known, np.float32).tobytes()))
     if best is not None:
         parts.append(write(3, _write_best(best)))
-    return b"".join(parts) + write(4, cached)
+    parts.append(write(4, cached))
+    if targets is not None:
+        parts.append(write(5, targets))
+    if draws is not None:
+        drawn = np.asarray(draws, np.float64)
+        parts.append(write(6, write(1, _write_tensor(drawn[..., 0], 2)) + write(2, _write_tensor(drawn[..., 1], 1))))
+    return b"".join(parts)
+
+
+def _write_tensor(array: Array, kind: int) -> bytes:
+    """A dense `Tensor` of one of `DTYPES`."""
+    shape = b"".join(write(4, size) for size in array.shape)
+    return write(1, array.astype(DTYPES[kind]).tobytes()) + write(3, kind) + shape
+
+
+def write_targets(asked: Mapping[str, Any], found: Sequence[Sequence[float]]) -> bytes:
+    """A `Tensor` float32 with the layout of the one that asked: logprobs where it had tokens, 0 where -1."""
+    data = np.asarray(asked["data"], np.int64)
+    values = np.zeros(len(data), np.float32)
+    values[data >= 0] = [value for row in found for value in row]
+    if asked["sparse_crow_indices"] is None:
+        return _write_tensor(values.reshape(asked["shape"]), 1)
+    places = [np.asarray(asked[f"sparse_{name}_indices"], "<i8").tobytes() for name in ("crow", "col")]
+    held = write(1, values.tobytes()) + write(2, places[0]) + write(3, places[1])
+    return write(2, held) + write(3, 1) + b"".join(write(4, size) for size in asked["shape"])
+
+
+def read_samples(body: bytes) -> list[tuple[Array, Array]]:
+    """Tokens and logprobs of each sequence that `write_samples` encoded."""
+    held = [_split(part) for part in _parts(_split(body), 1)]
+    return [(_array(_bytes(one, 2), np.dtype("<i4")), _array(_bytes(one, 3), np.dtype("<f4"))) for one in held]
 
 
 def _write_best(best: Ranked) -> bytes:

@@ -137,6 +137,7 @@ async def finish_session(session_id: str, request: Request, caller: BearerWriter
     row = await tinker.session(session_id, caller)
     if row.ending is None:
         await tinker.rows.change_session(session_id, ending={"reason": wanted.reason, "detail": wanted.detail})
+        await tinker.rows.end_jobs(times.now(), 0)
     return answer({})
 
 

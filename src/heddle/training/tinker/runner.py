@@ -5,25 +5,34 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
+from heddle.http.routing import off_loop
 from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
+from heddle.store.control.coordination import RUNNING
 from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow
-from heddle.store.control.training import ModelRow
+from heddle.store.control.training import STEP, TINKER, EventRow, JobRow, ModelRow
 from heddle.training import files
-from heddle.training.messages import Answer, Behind, Failed, Operation, Performed
+from heddle.training.messages import Answer, Behind, Failed, Operation, Performed, Span
 from heddle.training.models import resources
+from heddle.training.queue.events import TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, Slot
 from heddle.training.queue.supervisor import Supervisor
-from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker, saved_row
+from heddle.training.tinker.schemas import Tensor
+from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker, job_id, saved_row
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 from heddle.wire.keys import ROLES, Grant
+from heddle.wire.training import BaseModel
+
+if TYPE_CHECKING:
+    from heddle.training.tinker.samples import Samples
 
 KEPT = times.DAY
 """How long results wait for their client."""
@@ -39,6 +48,15 @@ class Impossible(Exception):
     """A request that can never be done; the text is for the client."""
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request that was done, up to which request its run is kept, and the optimizer step that it was."""
+
+    result: bytes
+    kept: int | None = None
+    step: tuple[JobRow, EventRow] | None = None
+
+
 class Requests(Runner[RequestRow]):
     """What both kinds of requests have in common: they end with a result or an error, and are begun again otherwise."""
 
@@ -51,32 +69,31 @@ class Requests(Runner[RequestRow]):
         self._rows = tinker.requests
         tinker.wake[self.queue] = self.wake
 
-    async def perform(self, row: RequestRow) -> tuple[bytes, int | None]:
-        """The result, and up to which request a run is kept. Raises Impossible, HeddleError, ProcessEnded."""
+    async def perform(self, row: RequestRow) -> Done:
+        """Do a request. Raises Impossible, HeddleError, ProcessEnded."""
         raise NotImplementedError
 
     async def _work(self, attempt: Attempt[RequestRow]) -> None:
         row = attempt.job
         try:
-            result, kept = await self.perform(row)
+            done = await self.perform(row)
         except Impossible as error:
-            await self._end(row, None, str(error), True)
+            await self._end(row, str(error), True)
         except HeddleError as error:
             if error.status == 429 or error.status >= 500:
                 raise
-            await self._end(row, None, error.reason, True)
+            await self._end(row, error.reason, True)
         except ProcessEnded as error:
             await self._rows.count_attempt(row)
             if row.attempts + 1 < self._tinker.settings.training_attempts:
                 raise
-            await self._end(row, None, str(error), False)
+            await self._end(row, str(error), False)
         else:
-            await self._end(row, result, None, False, kept)
+            await self._rows.finish(row, times.now(), done.result, kept=done.kept, step=done.step)
+            self._tinker.tell(row.id)
 
-    async def _end(
-        self, row: RequestRow, result: bytes | None, error: str | None, is_users_fault: bool, kept: int | None = None
-    ) -> None:
-        await self._rows.finish(row, times.now(), result, error, is_users_fault, kept)
+    async def _end(self, row: RequestRow, error: str, is_users_fault: bool) -> None:
+        await self._rows.finish(row, times.now(), None, error, is_users_fault)
         self._tinker.tell(row.id)
 
     async def _failed(self, attempt: Attempt[RequestRow], error: Exception) -> float:
@@ -97,9 +114,11 @@ class TrainingRequests(Requests):
     name = "tinker"
     queue = TRAINING
 
-    def __init__(self, tinker: Tinker, slot: Slot) -> None:
+    def __init__(self, tinker: Tinker, slot: Slot, metrics: TrainingMetrics) -> None:
         super().__init__(tinker, 1)
         self._slot = slot
+        self._metrics = metrics
+        self._samples: Samples | None = None
         self._tidied = 0
 
     async def stop(self) -> None:
@@ -119,9 +138,10 @@ class TrainingRequests(Requests):
             await self._rows.forget(times.now() - KEPT)
             for saved in await self._tinker.rows.expired(times.now()):
                 await self._tinker.delete_saved(saved, "heddle")
+            await self._tinker.rows.end_jobs(times.now(), times.now() - KEPT)
         return self._lease_seconds
 
-    async def perform(self, row: RequestRow) -> tuple[bytes, int | None]:
+    async def perform(self, row: RequestRow) -> Done:
         """Let the process do it, behind what it lacks of the run."""
         if row.kind == REFUSED:
             raise Impossible(row.body.decode())
@@ -141,15 +161,57 @@ class TrainingRequests(Requests):
         done = check(answer)
         save = SAVES.get(row.kind)
         result = done.result if save is None else orjson.dumps(await save(self, run, model, row))
-        return result, done.kept
+        step = None if done.step is None else self._show_step(run, model, row, done.step, (await self._place(model))[1])
+        return Done(result, done.kept, step)
 
-    async def _ask(self, run: RunRow, model: ModelRow, row: RequestRow, after: int) -> Answer:
+    def _show_step(
+        self, run: RunRow, model: ModelRow, row: RequestRow, told: Json, held: Json
+    ) -> tuple[JobRow, EventRow]:
+        """An optimizer step as one of the job that the run is."""
+        metrics = {name: value for name, value in told.items() if name != "settings"}
+        self._metrics.count_tokens(metrics)
+        self._metrics.stepped(metrics)
+        job = JobRow(
+            id=job_id(model.id),
+            model_id=model.id,
+            kind=TINKER,
+            state=RUNNING,
+            config={"settings": told["settings"], "source": None, **held},
+            payload="",
+            metrics=metrics,
+            created_at=run.created_at,
+            created_by=model.created_by,
+            started_at=run.created_at,
+        )
+        return job, EventRow(job.id, row.seq, f"{job.id}:{row.seq}", STEP, told, times.now())
+
+    async def _place(self, model: ModelRow) -> tuple[BaseModel, Json]:
+        """The base model, and what it is trained with."""
         tinker = self._tinker
         bases = {base.id: base for base in await tinker.policies.base_models()}
         if model.base_model not in bases:
             raise Impossible(f"the base model {model.base_model} is not served any more")
         base = bases[model.base_model]
-        held = resources(tinker.settings, base, (await tinker.models.shape(base)).parameters)
+        return base, resources(tinker.settings, base, (await tinker.models.shape(base)).parameters)
+
+    async def _find_spans(self, run: RunRow, model: ModelRow, row: RequestRow) -> tuple[Span, ...]:
+        """The tokens that the run's own weights sampled, as far as the requests are known."""
+        if row.kind != "forward_backward":
+            return ()
+        from heddle.training.tinker.messages import read_data_request
+        from heddle.training.tinker.samples import Samples
+
+        self._samples = self._samples or Samples(self._rows)
+        found = await self._samples.find(run, await off_loop(len(row.body), lambda: read_data_request(row.body)))
+        steps = {step for *_, step in found}
+        known = [step for step in steps if step < row.seq and not await self._rows.has_loaded(run.id, step)]
+        jobs = self._tinker.jobs
+        lags = {step: await jobs.count_steps(job_id(model.id), step, row.seq) for step in known}
+        return tuple(Span(datum, start, length, lags[step]) for datum, start, length, step in found if step in lags)
+
+    async def _ask(self, run: RunRow, model: ModelRow, row: RequestRow, after: int) -> Answer:
+        tinker = self._tinker
+        base, held = await self._place(model)
         folder = tinker.data / model_folder(model.id)
         place = None
         if row.kind in SAVES:
@@ -173,6 +235,7 @@ class TrainingRequests(Requests):
                 device=held["device"],
                 dtype=held["dtype"],
                 threads=held["threads"],
+                spans=await self._find_spans(run, model, row),
             )
         )
 
@@ -266,9 +329,9 @@ class SampleRequests(Requests):
     async def _rest(self) -> float:
         return self._lease_seconds
 
-    async def perform(self, row: RequestRow) -> tuple[bytes, int | None]:
+    async def perform(self, row: RequestRow) -> Done:
         """Let the model write."""
-        from heddle.training.tinker.messages import Sampled, write_samples
+        from heddle.training.tinker.messages import Sampled, write_samples, write_targets
 
         rows, wanted = self._tinker.rows, orjson.loads(row.body)
         sampler = await rows.sampler(row.target)
@@ -291,7 +354,16 @@ class SampleRequests(Requests):
         if count and drawn.prompt_best is not None:
             shown = [top if place >= hidden else None for place, top in enumerate(drawn.prompt_best)]
             ranked = [None if top is None else top[:count] for top in shown]
-        return write_samples(sequences, prompt, ranked, drawn.cached_tokens), None
+        targets, draws = wanted.get("target_prompt_logprobs"), None
+        if body.get("prompt_ids") or body.get("prompt_draws"):
+            places = [(top or ())[count:] for top in (drawn.prompt_best or ())[1:]]
+            named = [len(row) for row in body.get("prompt_ids") or [()] * len(places)]
+            if targets is not None:
+                found = [[value for _, value in top[:size]] for top, size in zip(places, named, strict=True)]
+                targets = write_targets(targets, found)
+            if body.get("prompt_draws"):
+                draws = [top[size:] for top, size in zip(places, named, strict=True)]
+        return Done(write_samples(sequences, prompt, ranked, drawn.cached_tokens, targets, draws))
 
     async def _address(self, sampler: SamplerRow) -> str:
         """What inference calls the weights of a sampler; raises Impossible when they are gone."""
@@ -331,6 +403,10 @@ def make_body(wanted: Json, model: str, request_id: str) -> Json:
     }
     if wanted["prompt_logprobs"] or wanted["topk_prompt_logprobs"]:
         body["prompt_logprobs"] = wanted["topk_prompt_logprobs"]
+    if wanted.get("target_prompt_logprobs"):
+        body["prompt_ids"] = Tensor.model_validate(wanted["target_prompt_logprobs"]).rows()
+    if wanted["prompt_alt_tokens_k"]:
+        body["prompt_draws"] = wanted["prompt_alt_tokens_k"]
     if stop == []:
         body["ignore_eos"] = True
     elif isinstance(stop, str) or (stop and isinstance(stop[0], str)):
@@ -346,7 +422,7 @@ class TinkerWork:
     def __init__(self, tinker: Tinker, supervisor: Supervisor) -> None:
         self._tinker = tinker
         self._kinds = (
-            TrainingRequests(tinker, supervisor.make_slot(tinker.settings.training_lease)),
+            TrainingRequests(tinker, supervisor.make_slot(tinker.settings.training_lease), supervisor.metrics),
             SampleRequests(tinker),
         )
 

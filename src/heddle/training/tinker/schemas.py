@@ -1,14 +1,15 @@
 """The bodies of Tinker's protocol that are JSON (tinker 0.38); fields that are not known are refused."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 Seq = Annotated[int, Field(ge=0, lt=2**31)]
 Metadata = dict[str, Any] | None
 Ttl = Annotated[int, Field(ge=3600, le=315_360_000)] | None
+MOST_CELLS = 1 << 20
 Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -237,6 +238,38 @@ class ModelInput(BaseModel):
         return [token for chunk in self.chunks for token in chunk.tokens]
 
 
+class Tensor(BaseModel):
+    """Token ids of a shape, or the cells of some of them by row (CSR)."""
+
+    model_config = ConfigDict(extra="forbid")
+    data: Annotated[list[int], Field(max_length=MOST_CELLS)]
+    dtype: Literal["int64"]
+    shape: Annotated[list[Annotated[int, Field(ge=0, le=MOST_CELLS)]], Field(min_length=2, max_length=2)]
+    sparse_crow_indices: list[int] | None = None
+    sparse_col_indices: list[int] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        crow, columns = self.sparse_crow_indices, self.sparse_col_indices
+        rows, width = self.shape
+        if crow is None or columns is None:
+            is_sound = crow is columns and len(self.data) == rows * width
+        else:
+            is_sound = len(crow) == rows + 1 and crow[0] == 0 and crow[-1] == len(self.data) == len(columns)
+            is_sound = is_sound and crow == sorted(crow) and all(0 <= column < width for column in columns)
+        if not is_sound:
+            raise ValueError("the data do not fit the shape")
+        if not any(one >= 0 for one in self.data) or min(self.data) < -1:
+            raise ValueError("at least one cell is a token; -1 is none")
+        return self
+
+    def rows(self) -> list[list[int]]:
+        """The tokens of each row."""
+        count, width = self.shape
+        ends = self.sparse_crow_indices or range(0, len(self.data) + 1, width)
+        return [[one for one in self.data[ends[row] : ends[row + 1]] if one >= 0] for row in range(count)]
+
+
 class SamplingParams(BaseModel):
     """How tokens are drawn."""
 
@@ -262,7 +295,8 @@ class Sample(SamplerId):
     topk_prompt_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     topk_sample_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     prompt_logprobs_last_n: Annotated[int, Field(ge=1)] | None = None
-    prompt_alt_tokens_k: Literal[0] = 0
+    prompt_alt_tokens_k: Annotated[int, Field(ge=0, le=64)] = 0
+    target_prompt_logprobs: Tensor | None = None
     record_stability_info: bool | None = None
 
 

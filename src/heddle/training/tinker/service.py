@@ -78,6 +78,7 @@ class Tinker:
         self.policies = policies
         self._training = training
         self._table = store.train_models
+        self.jobs = store.train_jobs
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """For each request that somebody waits for: set when it has ended."""
         self.wake: dict[str, Callable[[], None]] = {}
@@ -228,7 +229,8 @@ class Tinker:
 
     async def add_saved(self, model: ModelRow, row: SavedRow) -> None:
         """List a checkpoint whose folder is made, and serve it where it is one to sample from."""
-        listed = await self.models.save(model, row.step, is_served=row.kind in ("sampler", *UNNAMED))
+        made_by = await self.jobs.last_step(job_id(model.id), row.step)
+        listed = await self.models.save(model, row.step, row.kind in ("sampler", *UNNAMED), made_by)
         await self.rows.add_saved(replace(row, bytes=listed.bytes))
 
     async def _add_run(
@@ -342,6 +344,7 @@ class Tinker:
         """Take no more requests for a run; its checkpoints stay. Raises NotFound."""
         _, model = await self.run(run_id, caller)
         await self.rows.end_run(run_id)
+        await self.rows.end_jobs(times.now(), 0)
         await asyncio.to_thread(files.remove, self.data / model_folder(model.id) / WORK)
         row = RequestRow(
             id=f"{run_id}:unload",
@@ -445,6 +448,14 @@ class Tinker:
                 "prompt_logprobs_last_n goes with prompt_logprobs and is less than the tokens of the prompt",
                 param="prompt_logprobs_last_n",
             )
+        target = wanted.target_prompt_logprobs
+        if target is not None and (target.shape[0] != len(ids) - 1 or max(target.data) >= base.vocab_size):
+            raise InvalidRequest(
+                f"target_prompt_logprobs: it has {len(ids) - 1} rows of tokens below {base.vocab_size}",
+                param="target_prompt_logprobs",
+            )
+        if wanted.prompt_alt_tokens_k and len(ids) < 2:
+            raise InvalidRequest("prompt_alt_tokens_k: the prompt has one token alone", param="prompt_alt_tokens_k")
         return await self._queue(sampler.id, wanted.seq_id, SAMPLE, wanted.model_dump_json().encode())
 
     async def wait(self, request_id: str, caller: Caller) -> RequestRow:
@@ -478,6 +489,11 @@ class Tinker:
         """Say that a request has ended."""
         if (news := self._news.pop(request_id, None)) is not None:
             news.set()
+
+
+def job_id(model_id: str) -> str:
+    """The job that a run is among the training jobs."""
+    return str(uuid.uuid5(uuid.UUID(model_id), "run"))
 
 
 def name_project(name: str, caller: Caller) -> str:

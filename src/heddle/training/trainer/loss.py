@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 
 from heddle.training.config import RlConfig
-from heddle.training.losses import LOSSES
-from heddle.training.losses.aggregation import SMALL
-from heddle.training.losses.base import Terms, average_segments, sum_segments, to_ratio
-from heddle.training.losses.correction import keep_on_policy, weigh
-from heddle.training.losses.kl import ESTIMATORS
+from heddle.training.losses.base import (
+    ESTIMATORS,
+    SMALL,
+    Terms,
+    average_segments,
+    keep_on_policy,
+    sum_segments,
+    to_ratio,
+    weigh,
+)
+from heddle.training.losses.registry import LOSSES
 
 ROUNDING = 1e-9
 """A variance over the mean square that says nothing: probabilities come from float32."""
@@ -70,7 +76,7 @@ def objective(
 ) -> Objective:
     """Compare the policy's logprobs `new` with what was sampled, by the loss that the settings name.
 
-    `loss_sum` is to be divided by what `find_divisor` of `losses/aggregation.py` says.
+    `loss_sum` is to be divided by what `find_divisor` says.
     """
     loss = LOSSES[settings.loss]
     mask = tokens.mask.to(new.dtype)

@@ -6,9 +6,10 @@ documentation defines them (https://tinker-docs.thinkingmachines.ai/tinker/losse
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,8 @@ from heddle.training.trainer.policy import (
     write_state,
 )
 from heddle.training.trainer.run import SNAPSHOT_SHARE, PolicyCache, make_deterministic
+from heddle.training.trainer.step_metrics import StepMetrics
+from heddle.wire.jsontypes import Json
 
 CHUNK = 1024
 """Tokens whose logits are in memory at once."""
@@ -60,6 +63,10 @@ class Run:
     saved_at: float
     cost: float = 0.0
     """Seconds that a snapshot takes."""
+    metrics: StepMetrics = field(default_factory=StepMetrics)
+    """Of the gradient that has been gathered."""
+    step: Json | None = None
+    """What there is to tell of the optimizer step that was taken last."""
 
     @property
     def bytes(self) -> int:
@@ -108,7 +115,8 @@ class Runs:
         except (TrainingError, ModelError) as error:
             return Failed(str(error))
         self._hold(operation.run, run)
-        return Performed(result, count_kept(Path(operation.work)))
+        step, run.step = run.step, None
+        return Performed(result, count_kept(Path(operation.work)), step)
 
     def _hold(self, name: str, run: Run) -> None:
         self._runs[name] = run
@@ -132,36 +140,51 @@ def count_kept(work: Path) -> int:
 def _compute(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes]:
     """forward_backward, and forward: outputs per datum and the sum of the losses."""
     request = read_data_request(operation.body)
-    outputs, total = [], 0.0
+    began, outputs, total, number, metrics = time.perf_counter(), [], 0.0, 0, run.metrics
     with torch.set_grad_enabled(not request.forward_only):
         for batch in make_batches(request.data):
-            logprobs, _ = policy.model.score(lay_out(batch, policy.model.device), CHUNK)
+            logprobs, entropies = policy.model.score(lay_out(batch, policy.model.device), CHUNK)
             sizes = [datum.inputs["target_tokens"].size for datum in batch]
             scored = torch.split(logprobs.double(), sizes)
-            losses = [judge(request, datum, new) for datum, new in zip(batch, scored, strict=True)]
+            given = [read_inputs(datum, logprobs.device) for datum in batch]
+            losses = [judge(request, inputs, new) for inputs, new in zip(given, scored, strict=True)]
             loss = torch.stack([terms.sum() for terms in losses]).sum()
             if not bool(torch.isfinite(loss)):
                 raise TrainingError(f"the loss is {float(loss.detach())}")
             if not request.forward_only:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            for datum, new, terms in zip(batch, scored, losses, strict=True):
+            for datum, inputs, new, entropy, terms in zip(
+                batch, given, scored, torch.split(entropies, sizes), losses, strict=True
+            ):
                 outputs.append(show(request, datum, new.detach(), terms.detach()))
+                if not request.forward_only:
+                    spans = [span for span in operation.spans if span.datum == number]
+                    computed = (new.detach(), entropy.detach(), terms.detach())
+                    metrics.add(request.loss, request.config, inputs, computed, spans)
+                number += 1
     if not request.forward_only:
         if not bool(torch.isfinite(joint_norm(run.optimizer.gradients()))):
             raise TrainingError("the gradient is not finite")
         run.seq = operation.seq
+        metrics.bits = 8.0 * next(policy.model.module.parameters()).itemsize
+        metrics.sums["length"] += sum(len(datum.tokens) for datum in request.data)
+        metrics.sums["seconds"] += time.perf_counter() - began
     return run, write_outputs(outputs, {"loss:sum": total})
 
 
-def judge(request: DataRequest, datum: Datum, logprobs: Tensor) -> Tensor:
-    """The loss of each target of a datum, float64, in the shape of `target_tokens`."""
-    shape = datum.inputs["target_tokens"].shape
-    given = {
-        name: torch.from_numpy(np.asarray(array, np.float64)).to(logprobs.device)
+def read_inputs(datum: Datum, device: torch.device) -> dict[str, Tensor]:
+    """What a datum gives beside its targets, float64."""
+    return {
+        name: torch.from_numpy(np.asarray(array, np.float64)).to(device)
         for name, array in datum.inputs.items()
         if name != "target_tokens"
     }
+
+
+def judge(request: DataRequest, given: Mapping[str, Tensor], logprobs: Tensor) -> Tensor:
+    """The loss of each target of a datum, float64, in the shape of `target_tokens`."""
+    shape = next(iter(given.values())).shape
     return LOSSES[request.loss].compute(logprobs.reshape(shape), given, request.config)
 
 
@@ -210,7 +233,7 @@ def lay_out(batch: Sequence[Datum], device: torch.device) -> Layout:
 
 def _step(operation: Operation, run: Run, _: Policy) -> tuple[Run, bytes]:
     """optim_step: AdamW as torch.optim.AdamW, with the values of this request; a snapshot, where its time has come."""
-    wanted = json.loads(operation.body)
+    began, wanted = time.perf_counter(), json.loads(operation.body)
     rate, decay = wanted["learning_rate"], wanted["weight_decay"]
     if not rate * max(decay, 1.0) <= LARGEST_RATE:
         raise TrainingError(f"learning_rate {rate:g} with weight_decay {decay:g} is more than {LARGEST_RATE:g}")
@@ -219,6 +242,10 @@ def _step(operation: Operation, run: Run, _: Policy) -> tuple[Run, bytes]:
         rate, wanted["grad_clip_norm"] or torch.inf, (wanted["beta1"], wanted["beta2"]), wanted["eps"]
     )
     run.seq = operation.seq
+    metrics, run.metrics = run.metrics, StepMetrics()
+    metrics.sums["seconds"] += time.perf_counter() - began if metrics.sums["tokens"] else 0
+    told = {**metrics.show(), "loss/learning_rate": rate, "loss/grad_norm": norm}
+    run.step = {"settings": metrics.settings(wanted)} | {n: value for n, value in told.items() if math.isfinite(value)}
     if time.monotonic() - run.saved_at >= SNAPSHOT_SHARE * run.cost:
         _snapshot(operation, run)
     return run, json.dumps({"metrics": {"optim/grad_norm": norm, "optim/lr": rate}}).encode()

@@ -46,11 +46,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(
-        self,
-        learning_rate: float,
-        largest_norm: float,
-        betas: tuple[float, float] = BETAS,
-        epsilon: float = EPSILON,
+        self, learning_rate: float, largest_norm: float, betas: tuple[float, float] = BETAS, epsilon: float = EPSILON
     ) -> float:
         """Cut the gradients to a norm of all together, move, and forget them; returns the norm they had."""
         gradients = self.gradients()

@@ -19,11 +19,10 @@ from heddle.training import files
 from heddle.training.files import add_snapshot, link_or_copy, make_whole, snapshots
 from heddle.training.messages import Finished, JobKind, Message, Saved, Started, Stepped, Task
 from heddle.training.sequences import Renderer
-from heddle.training.trainer.dpo import DpoJob
 from heddle.training.trainer.policy import OPTIMIZER, Policy, State, read_state, write_state
 from heddle.training.trainer.ranks import Ranks, is_distributed
 from heddle.training.trainer.rl import RlJob
-from heddle.training.trainer.sft import SftJob
+from heddle.training.trainer.rows import DpoJob, SftJob
 from heddle.wire.jsontypes import Json
 
 SNAPSHOT_SHARE = 20

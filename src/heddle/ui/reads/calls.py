@@ -175,19 +175,14 @@ async def summary(body: Chosen, request: Request, caller: Reader, store: StoreDe
     query = await query_of(store, prices, caller, body, timed=False)
     shown = await count_by_time(store, query, body.start, body.end)
     if body.used is not None:
-        shown["spent"] = await _spent(store, prices, query, body)
+        lower = ALL_TIME.lower if body.start is None else round(body.start * times.SECOND)
+        upper = ALL_TIME.upper if body.end is None else round(body.end * times.SECOND)
+        runs = cut_run(ALL_TIME._replace(lower=lower, upper=upper), await prices.changes(query.project))
+        price, found = await prices(query.project), await store.call_aggregates.usage(query, runs)
+        counted = [row for row in found if body.used in ("", row.model)]
+        tokens = {"prompt": sum(row.prompt for row in counted), "completion": sum(row.completion for row in counted)}
+        shown["spent"] = {**tokens, "cost": sum_of_costs(cost_of_tokens(price, row, row.priced_at) for row in counted)}
     return compress(request, answer({**shown, "source_ops": await _ops_of_source(store, query.project, body.source)}))
-
-
-async def _spent(store: Store, prices: PricesOf, query: CallsQuery, body: Chosen) -> dict[str, Any]:
-    """Tokens and dollars of the selected calls, as costs count them."""
-    lower = ALL_TIME.lower if body.start is None else round(body.start * times.SECOND)
-    upper = ALL_TIME.upper if body.end is None else round(body.end * times.SECOND)
-    runs = cut_run(ALL_TIME._replace(lower=lower, upper=upper), await prices.changes(query.project))
-    price, found = await prices(query.project), await store.call_aggregates.usage(query, runs)
-    counted = [row for row in found if body.used in ("", row.model)]
-    tokens = {"prompt": sum(row.prompt for row in counted), "completion": sum(row.completion for row in counted)}
-    return {**tokens, "cost": sum_of_costs(cost_of_tokens(price, row, row.priced_at) for row in counted)}
 
 
 @router.post("/_ui/api/calls/facets", include_in_schema=False)
@@ -318,11 +313,7 @@ async def query_of(store: Store, prices: PricesOf, caller: Caller, body: Chosen,
         project,
         _filter(body.filter),
         join_conditions(
-            [
-                body.query,
-                await _source_condition(store, project, body.source),
-                *(_range(body) if timed else []),
-            ]
+            [body.query, await _source_condition(store, project, body.source), *(_range(body) if timed else [])]
         ),
         retention=None if days is None else days * times.DAY,
         cost=cost,

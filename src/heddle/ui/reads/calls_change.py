@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from pydantic import Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
-from heddle.evals.jobs import JobRun, Jobs
-from heddle.http.routing import PricesDep, RequestModel, Service, StoreDep, Writer, answer, group, parse_body, validate
+from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.http.routing import PricesDep, RequestModel, StoreDep, Writer, answer, group, parse_body, validate
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.ui.reads.calls import Chosen, query_of
@@ -27,7 +27,6 @@ KIND = "change_calls"
 MOST = 100_000
 _NAMES = uuid.UUID("0d0b7a60-6f8e-5b63-8a5f-2c9a1c1f3f11")
 _NEWEST_FIRST = (SortTerm("started_at", True), SortTerm("id", True))
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 
 
 class DeleteCalls(RequestModel):

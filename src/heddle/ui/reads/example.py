@@ -9,7 +9,7 @@ from fastapi import Depends, Response
 from heddle.auth import Caller, Scope
 from heddle.errors import Conflict, NotFound
 from heddle.evals.service import Evaluations
-from heddle.http.routing import Deleter, Empty, RecordsDep, RequestModel, Service, StoreDep, Writer, answer, group
+from heddle.http.routing import Deleter, Empty, ProjectReq, RecordsDep, Service, StoreDep, Writer, answer, group
 from heddle.store.base import Store
 from heddle.store.control.objects import ObjectFilter
 from heddle.wire import refs, times
@@ -32,15 +32,9 @@ _TRACES = 30
 EvaluationsDep = Annotated[Evaluations, Depends(Service("evaluations"))]
 
 
-class ExampleReq(RequestModel):
-    """The project: `entity/project`, which holds nothing yet."""
-
-    project_id: str
-
-
 @router.post("/_ui/api/projects/example", include_in_schema=False)
 async def load_example(
-    body: ExampleReq, caller: Writer, store: StoreDep, records: RecordsDep, evaluations: EvaluationsDep
+    body: ProjectReq, caller: Writer, store: StoreDep, records: RecordsDep, evaluations: EvaluationsDep
 ) -> Response:
     """Fill an empty project; raises Conflict for one that holds calls."""
     caller = caller.require(Scope.READ)
@@ -55,7 +49,7 @@ async def load_example(
 
 
 @router.post("/_ui/api/projects/example/delete", include_in_schema=False, response_model=Empty)
-async def delete_example(body: ExampleReq, caller: Deleter, store: StoreDep) -> Response:
+async def delete_example(body: ProjectReq, caller: Deleter, store: StoreDep) -> Response:
     """Remove the example and everything else that its project holds; raises NotFound for a project without it."""
     project = caller.open(body.project_id)
     found = await store.objects.read(project, _EVALUATION, "latest")

@@ -129,10 +129,7 @@ def _removed_span(at: int) -> Span:
 
 
 _FAILED_TURNS = And(
-    (
-        Compare("eq", Field("summary.weave.status"), Constant("error")),
-        Compare("eq", Field("turn_id"), Field("id")),
-    )
+    (Compare("eq", Field("summary.weave.status"), Constant("error")), Compare("eq", Field("turn_id"), Field("id")))
 )
 _SORTS: dict[str, Callable[[ThreadRow], Any]] = {
     "thread": lambda row: row.thread_id.lower(),

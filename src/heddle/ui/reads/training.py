@@ -15,7 +15,7 @@ from heddle.errors import HeddleError, NotFound
 from heddle.http.routing import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
 from heddle.http.state import ServerState
 from heddle.store.base import Store
-from heddle.store.control.training import CheckpointRow, LogRow, ModelRow, RunJob
+from heddle.store.control.training import TINKER, CheckpointRow, LogRow, ModelRow, RunJob
 from heddle.training.service import Training, TrainingDep
 from heddle.ui.session import may_continue
 from heddle.wire import times
@@ -63,7 +63,7 @@ def _summary(row: ModelRow, jobs: list[RunJob]) -> Json:
         "jobs": len(jobs),
         "failed": sum(job.state == "failed" for job in jobs),
         "state": newest.state if newest is not None else None,
-        "step": max((job.step for job in done if job.step is not None), default=0),
+        "step": max((job.progress if job.kind == TINKER else job.step or 0 for job in (*done, *jobs[-1:])), default=0),
         "rewards": [job.metrics.get("reward") for job in done[-_SPARK:]],
         "started_at": times.optional_iso(jobs[0].created_at if jobs else None),
         "last_at": times.optional_iso((newest.ended_at or newest.created_at) if newest is not None else None),
@@ -122,7 +122,7 @@ async def _steps(store: Store, model_id: str) -> Json:
     checkpoints, logs = await asyncio.gather(
         store.train_models.checkpoints(model_id), store.train_models.logs(model_id)
     )
-    made = ("step", "parent_step", "job_id", "digest", "bytes", "metrics")
+    made = ("id", "step", "parent_step", "job_id", "digest", "bytes", "metrics")
     logged = ("id", "split", "step", "metrics", "groups", "trajectories")
     return {
         "checkpoints": [_with_time(row, *made) for row in checkpoints],
@@ -163,7 +163,7 @@ async def _changes(
         known = {job["id"]: job for job in jobs}
         silent = 0 if changed else silent + 1
         if changed:
-            ended = any(job["state"] == "succeeded" for job in changed)
+            ended = any(job["state"] == "succeeded" or job["kind"] == TINKER for job in changed)
             message = {"jobs": changed, **(await _steps(store, model_id) if ended else {})}
             place = _floor(jobs, place)
             yield b"id: %d\ndata: %b\n\n" % (place, orjson.dumps(message))
@@ -188,7 +188,7 @@ async def read_events(
     if found is None:
         raise NotFound("There is no such training job")
     events = await store.train_jobs.events(found.id, after)
-    shown = [{"type": row.type, "data": row.data, "at": row.created_at / times.SECOND} for row in events]
+    shown = [{**_pick(row, "seq", "type", "data"), "at": row.created_at / times.SECOND} for row in events]
     return answer({"id": found.id, "config": found.config, "events": shown})
 
 

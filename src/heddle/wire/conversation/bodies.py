@@ -10,8 +10,18 @@ from heddle.wire.conversation.messages import (
     messages_of,
     text_message,
 )
-from heddle.wire.conversation.parts import call_part, parts_of, reasoning_part, text_part
-from heddle.wire.conversation.values import as_list, as_object, as_text, first_of, objects, parse_json
+from heddle.wire.conversation.parts import (
+    as_list,
+    as_object,
+    as_text,
+    call_part,
+    first_of,
+    objects,
+    parse_json,
+    parts_of,
+    reasoning_part,
+    text_part,
+)
 from heddle.wire.jsontypes import Json
 
 SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")

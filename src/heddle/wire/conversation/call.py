@@ -19,8 +19,20 @@ from heddle.wire.conversation.messages import (
     messages_of,
     text_message,
 )
-from heddle.wire.conversation.parts import blocks_of, is_block, media, parts_of, text_part, transcript
-from heddle.wire.conversation.values import as_list, as_object, as_text, first_of, objects, parse_json
+from heddle.wire.conversation.parts import (
+    as_list,
+    as_object,
+    as_text,
+    blocks_of,
+    first_of,
+    is_block,
+    media,
+    objects,
+    parse_json,
+    parts_of,
+    text_part,
+    transcript,
+)
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 

@@ -8,18 +8,22 @@ from heddle.wire.conversation.parts import (
     RESULTS,
     TEXTS,
     THOUGHTS,
+    as_object,
+    as_text,
     blocks_of,
     call_of,
     call_part,
+    first_of,
     has_results,
     named_result,
+    objects,
+    parse_json,
     parts_of,
     reasoning_part,
     refusal_part,
     result_part,
     text_part,
 )
-from heddle.wire.conversation.values import as_object, as_text, first_of, objects, parse_json
 from heddle.wire.jsontypes import Json
 
 KNOWN_ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from heddle.training.config import SftConfig  # noqa: E402
 from heddle.training.messages import Message, Started, Stepped  # noqa: E402
 from heddle.training.sequences import TrainingError  # noqa: E402
-from heddle.training.trainer.sft import make_rows, render_examples  # noqa: E402
+from heddle.training.trainer.rows import make_rows, render_examples  # noqa: E402
 from heddle.wire.jsontypes import Json  # noqa: E402
 from tests.unit.training.trainer.jobs import END, RENDERER, make_task, perform  # noqa: E402
 
@@ -115,7 +115,7 @@ def test_it_learns_and_counts(tmp_path: Path) -> None:
 def test_a_step_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for place, tokens in enumerate((8192, 30)):
-        monkeypatch.setattr("heddle.training.trainer.sft.TOKENS_AT_ONCE", tokens)
+        monkeypatch.setattr("heddle.training.trainer.rows.TOKENS_AT_ONCE", tokens)
         task = sft_task(tmp_path / str(place), [{"messages": CHAT}] * 4, SftConfig(batch_size=4))
         found.append(data_of(perform(task))[0])
         del found[-1]["tokens_per_second"]

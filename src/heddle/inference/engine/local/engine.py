@@ -10,7 +10,7 @@ import torch
 from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, EngineStats, RequestRefused, TokenRequest
 from heddle.inference.engine.local.grammar import Grammars
 from heddle.inference.engine.local.options import LocalOptions
-from heddle.inference.engine.local.sampler import Choices, Sampler, describe_logprobs
+from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices, describe_logprobs
 from heddle.inference.engine.local.scheduler import Plan, Scheduler
 from heddle.inference.engine.local.sequence import Event, Sequence, TokenCounts, find_end
 from heddle.models.interfaces import Batch, CausalModel, Span
@@ -204,10 +204,11 @@ class EngineCore:
         for sequence in plan.decodes:
             sequence.computed += 1
         for sequence, first, count in rows.prompts:
-            known, wanted = sequence.prompt_logprobs, sequence.request.sampling.prompt_logprobs
-            assert known is not None and wanted is not None
-            following = sequence.tokens[len(known) : len(known) + count]
-            known += describe_logprobs(logits[first : first + count], following, [wanted] * count)
+            known, sampling = sequence.prompt_logprobs, sequence.request.sampling
+            assert known is not None and sampling.prompt_logprobs is not None
+            own, following = logits[first : first + count], sequence.tokens[len(known) : len(known) + count]
+            found = describe_logprobs(own, following, [sampling.prompt_logprobs] * count)
+            known += found if sampling.prompt_choices is None else add_choices(found, own, sampling, len(known) - 1)
         if rows.pooled:
             self._deliver_states(rows.pooled, states)
         if rows.due:

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heddle.inference.engine.base import EngineFailed, RequestRefused
+from heddle.inference.engine.base import EngineFailed, RequestRefused, Sampling
 from heddle.inference.engine.local.draw import (
+    LOWEST_TEMPERATURE,
     DrawParameters,
     count_above,
     draw,
@@ -37,6 +38,25 @@ def describe_logprobs(logits: Tensor, chosen: list[int], best: list[int]) -> lis
         (token, max(value, LOWEST), rank + 1, several)
         for token, value, rank, several in zip(chosen, values, ranks, tops, strict=True)
     ]
+
+
+def add_choices(known: list[RawLogprobs], logits: Tensor, sampling: Sampling, place: int) -> list[RawLogprobs]:
+    """The same with the logprobs of the tokens of `prompt_choices` behind the best ones; row 0 is at `place`."""
+    choices, result = sampling.prompt_choices, []
+    assert choices is not None
+    highest, total = find_scale(logits)
+    for row, (token, value, rank, best) in enumerate(known):
+        ids = list(choices.ids[place + row]) if choices.ids else []
+        if choices.draws and is_greedy(sampling):
+            ids += [int(logits[row].argmax())] * choices.draws
+        elif choices.draws:
+            chances = (logits[row].double() / max(sampling.temperature, LOWEST_TEMPERATURE)).softmax(0).cumsum(0)
+            uniform = np.random.default_rng([choices.seed, place + row]).random(choices.draws)
+            found = torch.searchsorted(chances, torch.from_numpy(uniform).to(chances.device) * chances[-1], right=True)
+            ids += found.clamp(max=len(chances) - 1).tolist()
+        values = ((logits[row, ids] - highest[row]) - total[row]).clamp(min=LOWEST).tolist()
+        result.append((token, value, rank, (*best, *zip(ids, values, strict=True))))
+    return result
 
 
 def _top(logits: Tensor, highest: Tensor, total: Tensor, best: list[int]) -> list[tuple[tuple[int, float], ...]]:

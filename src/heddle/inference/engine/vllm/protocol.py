@@ -78,6 +78,8 @@ def _output(request: TokenRequest) -> Json:
     sampling, constraint = request.sampling, request.constraint
     if sampling.logprobs is not None and sampling.logprobs_temperature != 1.0:
         raise RequestRefused("vLLM gives raw log-probabilities only", param="temperature")
+    if sampling.prompt_choices is not None:
+        raise RequestRefused("vLLM gives no log-probabilities of chosen tokens at the places of a prompt")
     words: Json = {}
     if sampling.logprobs is not None:
         words["logprobs"] = sampling.logprobs

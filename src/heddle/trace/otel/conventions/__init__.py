@@ -6,8 +6,7 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 from heddle.trace.otel.conventions.convention import Convention
 from heddle.trace.otel.conventions.frameworks import ADK, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
-from heddle.trace.otel.conventions.langfuse import LANGFUSE
-from heddle.trace.otel.conventions.products import LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
+from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 
 CONVENTIONS: tuple[Convention, ...] = (
     WEAVE,

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from heddle.trace.otel.span import OtelSpan
-from heddle.wire.conversation.values import as_list, as_text, parse_json
+from heddle.wire.conversation.parts import as_list, as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 

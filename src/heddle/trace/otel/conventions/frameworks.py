@@ -14,8 +14,17 @@ from heddle.trace.otel.conventions.convention import (
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.conversation.bodies import read_answer, read_request
 from heddle.wire.conversation.messages import message, messages_of, text_message
-from heddle.wire.conversation.parts import call_part, reasoning_part, result_part, text_part
-from heddle.wire.conversation.values import as_list, as_object, as_text, objects, parse_json
+from heddle.wire.conversation.parts import (
+    as_list,
+    as_object,
+    as_text,
+    call_part,
+    objects,
+    parse_json,
+    reasoning_part,
+    result_part,
+    text_part,
+)
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 

@@ -39,15 +39,18 @@ function show(first) {
     eventReader(),
   );
   const all = computed(() => rowsOf(run.value));
+  const isTinker = () => newest.value?.kind === "tinker";
   // A run of one job so far is looked at by its gradient steps.
   const rows = computed(() => {
     const inner = all.value.filter(({ job }) => job).length > 1 ? [] : gradientRows(events.data.value?.events ?? []);
-    return inner.length > 1 ? inner : all.value;
+    return inner.length > 1 || isTinker() ? inner : all.value;
   });
+  // What Tinker's clients train on comes in requests, which are not kept.
+  const hasBodies = computed(() => !isTinker());
   const others = compared();
   const runs = () => [
     { name: run.value.name, rows: rows.value },
-    ...others.value.map((other) => ({ name: other.name, rows: rowsOf(other) })),
+    ...others.value.map((other) => ({ name: other.name, rows: other.rows })),
   ];
   const models = resource(() => `/_ui/api/training?${new URLSearchParams({ project: projectId() })}`, get);
   return [
@@ -83,8 +86,8 @@ function show(first) {
             () => run.value.id,
           ),
         ),
-        curves(runs, (step) => go(link("/trajectories", { model: run.value.id, step }))),
-        phaseTimeline(() => run.value.jobs),
+        () => curves(runs, hasBodies.value ? (step) => go(link("/trajectories", { model: run.value.id, step })) : null),
+        () => (hasBodies.value ? phaseTimeline(() => run.value.jobs) : null),
         h(
           "section.card",
           tabs("Parts of the run", [
@@ -124,20 +127,27 @@ function eventReader() {
   let known = { id: "", events: [] };
   return async ([id], abort) => {
     const before = known.id === id ? known.events : [];
-    const found = await get(
-      `/_ui/api/training/events?${new URLSearchParams({ job: id, after: String(before.length - 1) })}`,
-      abort,
-    );
+    const found = await get(eventsOf(id, before.at(-1)?.seq ?? -1), abort);
     known = { ...found, events: [...before, ...found.events] };
     return known;
   };
+}
+
+const eventsOf = (job, after = -1) => `/_ui/api/training/events?${new URLSearchParams({ job, after: String(after) })}`;
+
+/** Another run with its rows; those of a run of Tinker's protocol are its gradient steps. */
+async function readRun(id) {
+  const run = await get(path`/_ui/api/training/runs/${id}`);
+  const [job] = run.jobs;
+  if (job?.kind !== "tinker") return { ...run, rows: rowsOf(run) };
+  return { ...run, rows: gradientRows((await get(eventsOf(job.id))).events) };
 }
 
 function compared() {
   const found = signal(/** @type {any[]} */ ([]));
   effect(() => {
     const ids = (query("with") ?? "").split(",").filter(Boolean).slice(0, 4);
-    Promise.all(ids.map((id) => get(path`/_ui/api/training/runs/${id}`).catch(() => null))).then((runs) => {
+    Promise.all(ids.map((id) => readRun(id).catch(() => null))).then((runs) => {
       if (ids.join() === (query("with") ?? "").split(",").filter(Boolean).slice(0, 4).join())
         found.value = runs.filter(Boolean);
     });
@@ -179,7 +189,7 @@ function cancelButton(newest) {
     await attempt(() => send("POST", path`/v1/preview/training-jobs/${job.id}` + "/cancel"), "The job is being cancelled");
   };
   return () =>
-    newest.value?.ended_at === null && !newest.value.cancel_asked
+    newest.value?.ended_at === null && newest.value.kind !== "tinker" && !newest.value.cancel_asked
       ? button("Cancel job", cancel, { kind: "danger", iconName: "stop", needs: "write" })
       : null;
 }
@@ -208,22 +218,18 @@ function tiles(run, rows) {
   };
   const shown = (name, label, note) => (last(name) ? tile(label, number(last(name)[name]), note ?? delta(name)) : null);
   const open = run.jobs.at(-1)?.ended_at === null ? run.jobs.at(-1) : null;
-  const speed = last("tokens_per_second");
+  const isTinker = run.jobs.at(-1)?.kind === "tinker";
+  const steps = open?.planned === null ? "the next is being prepared" : `${open?.gradient_steps} of ${open?.planned} gradient steps of the next`;
+  const next = open && steps;
+  const rate = last("tokens_per_second")?.tokens_per_second;
+  const speed = rate ? `${compact(rate)} tokens/s` : "";
   return [
     shown("reward", "Reward"),
     shown("validation", "Validation", last("validation") ? `at step ${last("validation").step}` : ""),
     shown("loss/kl_policy_ref", "KL", "to the reference"),
     shown("loss/train", "Loss"),
-    tile(
-      "Step",
-      int(run.checkpoints.at(-1)?.step ?? 0),
-      open
-        ? open.planned === null
-          ? "the next is being prepared"
-          : `${open.gradient_steps} of ${open.planned} gradient steps of the next`
-        : speed
-          ? `${compact(speed.tokens_per_second)} tokens/s`
-          : "",
-    ),
+    isTinker
+      ? tile("Gradient steps", int(run.jobs.at(-1).gradient_steps), speed)
+      : tile("Step", int(run.checkpoints.at(-1)?.step ?? 0), next ?? speed),
   ];
 }

@@ -58,7 +58,7 @@ const axis = () => (query("x") in AXES ? query("x") : "step");
  * Every chart of a run: `runs()` are {name, rows}, the first one is the page's own; `open(step)` shows what a step was
  * trained on.
  * @param {() => {name: string, rows: any[]}[]} runs
- * @param {(step: number) => void} open
+ * @param {((step: number) => void) | null} open
  */
 export function curves(runs, open) {
   const hover = signal(/** @type {number|null} */ (null));
@@ -82,7 +82,7 @@ export function curves(runs, open) {
     wholeX: axis() !== "time",
     formatX: axis() === "time" ? elapsed : compact,
     hover,
-    onpick: axis() === "step" ? (row) => open(row.step) : null,
+    onpick: open && axis() === "step" ? (row) => open(row.step) : null,
     opens: "its trajectories",
     logarithmic: () => query("log") === "1",
   });

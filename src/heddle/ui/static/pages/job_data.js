@@ -62,6 +62,7 @@ export function smoothed(rows, metrics, share) {
 const NAMES = {
   reward: "Reward",
   "loss/train": "Loss",
+  "loss/sum": "Loss, summed over tokens",
   "loss/kl_policy_ref": "KL to the reference",
   "loss/entropy": "Entropy",
   "loss/grad_norm": "Gradient norm",

@@ -56,7 +56,7 @@ export function jobTab(run, chosen, events) {
     ),
     () => chosen.value && jobFacts(chosen.value),
     loaded(events, (data) => [
-      recipe(data.config?.settings),
+      data.config?.settings ? facts(recipe(data.config.settings)) : null,
       trainedOn(data.config?.source),
       counts(data.events),
       agreement(data.events),
@@ -67,32 +67,37 @@ export function jobTab(run, chosen, events) {
 
 function jobFacts(job) {
   const span = (from, to) => (from !== null && to !== null ? duration(Math.max(0, to - from)) : null);
+  const isTinker = job.kind === "tinker";
   return facts([
     ["State", h("span.state", dot(SHAPES[job.state]), job.state)],
+    ["Trained by", isTinker ? "Tinker's protocol" : null],
     ["Made from step", job.parent_step === null ? null : int(job.parent_step)],
     ["Gradient steps", `${int(job.gradient_steps)}${job.planned === null ? "" : ` of ${int(job.planned)}`}`],
     ["Started by", job.created_by],
-    ["Queued", when(job.created_at)],
-    ["Waited", span(job.created_at, job.started_at)],
-    ["Prepared in", span(job.started_at, job.prepared_at)],
-    ["Trained in", span(job.prepared_at, job.trained_at)],
-    ["Published in", span(job.trained_at, job.ended_at)],
+    [isTinker ? "Begun" : "Queued", when(job.created_at)],
+    ["Waited", isTinker ? null : span(job.created_at, job.started_at)],
+    ["Prepared in", isTinker ? null : span(job.started_at, job.prepared_at)],
+    [isTinker ? "Newest step after" : "Trained in", span(job.prepared_at, job.trained_at)],
+    ["Published in", isTinker ? null : span(job.trained_at, job.ended_at)],
     ["Error", job.error && h("span.worse", { dir: "auto" }, job.error)],
     ["Id", h("code", job.id)],
   ]);
 }
 
-/** How a job learned. */
-function recipe(settings) {
-  if (!settings) return null;
+/** How a job learned, from its settings: what to show as facts. */
+export function recipe(settings) {
+  if (!settings) return [];
   const { loss, learning_rate: rate, max_steps_off_policy: bound } = settings;
   const options = Object.entries(settings.loss_fn_config ?? {}).map(([name, value]) => `${name} ${number(value)}`);
-  return facts([
+  const { beta1, beta2, eps, weight_decay: decay, grad_clip_norm: norm } = settings;
+  const adam = `AdamW, betas ${beta1} and ${beta2}, eps ${eps}, weight decay ${decay}, gradient norm ${norm ? `up to ${norm}` : "as it is"}`;
+  return [
     ["Loss", loss ? [loss, ...options].join(", ") : settings.beta ? `dpo, beta ${number(settings.beta)}` : "cross_entropy"],
     ["Learning rate", Array.isArray(rate) ? `${number(rate[0])} to ${number(rate.at(-1))}` : number(rate)],
     ["Rollouts", loss && bound != null ? `at most ${int(bound)} steps old` : null],
     ["Corrected by", settings.importance_correction ?? null],
-  ]);
+    ["Optimizer", beta1 === undefined ? null : adam],
+  ];
 }
 
 /** The calls that a job was made from, with the way back to them. */
@@ -122,7 +127,7 @@ function counts(events) {
 
 /** How the log-probabilities of serving and of training compare, for the same weights. */
 function agreement(events) {
-  const found = events.find(({ data }) => data?.["agreement/tokens"])?.data;
+  const found = events.findLast(({ data }) => data?.["agreement/tokens"])?.data;
   if (!found) return null;
   const of = (name) => found[`agreement/${name}`];
   const equal = of("equal_tokens") === of("tokens") ? "all" : int(of("equal_tokens"));

@@ -1,12 +1,13 @@
 // The steps of a run: each stays addressable, can be asked, evaluated, compared and made the one that the name means.
 import { h, signal } from "../lib/dom.js";
-import { send } from "../lib/data.js";
-import { attempt, confirm } from "../lib/dialog.js";
+import { get, send } from "../lib/data.js";
+import { attempt, confirm, loadedDialog } from "../lib/dialog.js";
 import { ago, bytes, int, number, when } from "../lib/format.js";
-import { copyButton } from "../lib/panels.js";
+import { copyButton, facts } from "../lib/panels.js";
 import { button, icon } from "../lib/parts.js";
 import { link, path } from "../lib/router.js";
 import { table } from "../lib/table.js";
+import { recipe } from "./job_details.js";
 
 const SHOWN = 100;
 
@@ -92,11 +93,12 @@ function actions(run, row) {
   return h(
     "span.rowactions",
     quiet(link("/playground", { model: address }), "play", "Ask it in the playground"),
-    row.job_id
+    row.job_id && run.value.jobs[0]?.kind !== "tinker"
       ? quiet(link("/trajectories", { model: run.value.id, step: row.step }), "trajectory", "Trajectories that made it")
       : null,
     button(null, () => attempt(() => evaluate(address)),
       { kind: "quiet", iconName: "evaluate", label: `Evaluate step ${row.step}` }),
+    button(null, () => showRecipe(run.value, row), { kind: "quiet", iconName: "info", label: `How step ${row.step} was made` }),
     copyButton(() => address, `Copy the address of step ${row.step}`),
     run.value.latest_step === row.step
       ? null
@@ -106,6 +108,21 @@ function actions(run, row) {
           label: `Let the name mean step ${row.step}`,
         }),
   );
+}
+
+/** The card of a step: what it was made from, with what, and its files. */
+function showRecipe(run, row) {
+  const before = run.checkpoints[run.checkpoints.findIndex(({ step }) => step === row.step) - 1]?.id;
+  const page = new URLSearchParams({ limit: "1", ...(before ? { after: before } : {}) });
+  const load = async () => (await get(`${path`/v1/preview/models/${run.id}`}/checkpoints?${page}`)).data[0];
+  return loadedDialog(`Step ${row.step}`, load, ({ recipe: made, digest, bytes: size }) => facts([
+    ["Base model", h("span.mono", made.base_model)],
+    ["LoRA", `rank ${made.lora.rank}, alpha ${number(made.lora.alpha)}, on ${(made.lora.target_modules ?? []).join(", ")}`],
+    ["Trained as", made.kind],
+    ...recipe(made.settings),
+    ["Size", bytes(size)],
+    ["SHA-256", h("code", digest)],
+  ]));
 }
 
 async function evaluate(model) {
