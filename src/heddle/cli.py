@@ -150,16 +150,14 @@ def demo(
 @app.command("mcp")
 def serve_mcp(
     project: Annotated[
-        str | None, typer.Option("--project", help="entity/project where a tool names none. [HEDDLE_PROJECT]")
+        str | None, typer.Option(help="entity/project where a tool names none. [HEDDLE_PROJECT]")
     ] = None,
-    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")
-    ] = None,
+    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[str | None, typer.Option(help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
     http: Annotated[
-        int | None, typer.Option("--http", help="Serve HTTP at this port (/mcp); callers send their own key.", min=1)
+        int | None, typer.Option(help="Serve HTTP at this port (/mcp); callers send their own key.", min=1)
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address that --http listens on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address that --http listens on.")] = "127.0.0.1",
 ) -> None:
     """Let an assistant read traces and evaluations of a running server over the Model Context Protocol."""
     try:
@@ -175,11 +173,9 @@ def serve_mcp(
 
 @app.command()
 def top(
-    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")
-    ] = None,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between updates.", min=0.1)] = 2.0,
+    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[str | None, typer.Option(help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval, and end.")] = False,
 ) -> None:
     """Show what a running server does: requests, ingest, disk, jobs, engines, training."""
@@ -227,22 +223,19 @@ Expires = Annotated[
 
 @keys.command("create")
 def create_key(
-    user: Annotated[str, typer.Option("--user", help="Who the key is for; calls are stored under this name.")],
+    user: Annotated[str, typer.Option(help="Who the key is for; calls are stored under this name.")],
     role: Annotated[
         list[str] | None,
         typer.Option(
-            "--role",
             help="viewer, annotator, editor or admin: everywhere, or as editor:team in an entity, as "
-            "editor:team/website in a project; repeat for several; with delete as editor+delete. [editor+delete]",
+            "editor:team/website in a project; repeat for several; with delete as editor+delete. [editor+delete]"
         ),
     ] = None,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, annotate, write, delete or admin; repeat for several.")
+        list[str] | None, typer.Option(help="read, annotate, write, delete or admin; repeat for several.")
     ] = None,
-    entity: Annotated[
-        str | None, typer.Option("--entity", help="Where roles and scopes count that name no place.")
-    ] = None,
-    project: Annotated[str | None, typer.Option("--project", help="The same, for one entity/project.")] = None,
+    entity: Annotated[str | None, typer.Option(help="Where roles and scopes count that name no place.")] = None,
+    project: Annotated[str | None, typer.Option(help="The same, for one entity/project.")] = None,
     expires: Expires = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
     data: Data = None,
@@ -312,9 +305,7 @@ def revoke_key(
 @keys.command("rotate")
 def rotate_key(
     key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
-    overlap: Annotated[
-        str, typer.Option("--overlap", help="How long the old secret counts: 24h, 30m.", metavar="TIME")
-    ] = "0s",
+    overlap: Annotated[str, typer.Option(help="How long the old secret counts: 24h, 30m.", metavar="TIME")] = "0s",
     expires: Expires = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
     data: Data = None,
@@ -332,10 +323,10 @@ def rotate_key(
 def purge(
     subject: Annotated[str, typer.Argument(help="call, trace, thread, user, object or project.")],
     name: Annotated[str, typer.Argument(help="The id of a call, trace or thread, a user, the name of an object.")] = "",
-    project: Annotated[str | None, typer.Option("--project", help="entity/project. [HEDDLE_PROJECT]")] = None,
+    project: Annotated[str | None, typer.Option(help="entity/project. [HEDDLE_PROJECT]")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="An admin key. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
+    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[str | None, typer.Option(help="An admin key. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
 ) -> None:
     """Remove what a subject left in a project of a running server for good; wait until it is done."""
     from heddle.remote import PROJECT_VARIABLE, Remote
@@ -379,13 +370,13 @@ def back_up(
         str, typer.Argument(help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz; {time} is the time.")
     ] = "heddle-backups/{time}",
     every: Annotated[
-        str | None, typer.Option("--every", help="Stay, and make one so often: 1d, 12h, 30m.", metavar="TIME")
+        str | None, typer.Option(help="Stay, and make one so often: 1d, 12h, 30m.", metavar="TIME")
     ] = None,
     keep: Annotated[
-        int | None, typer.Option("--keep", help="Remove all but the newest, of those that {time} names.", min=1)
+        int | None, typer.Option(help="Remove all but the newest, of those that {time} names.", min=1)
     ] = None,
     verify: Annotated[
-        int, typer.Option("--verify", help="Restore every Nth into a temporary folder and check it; 0: none.", min=0)
+        int, typer.Option(help="Restore every Nth into a temporary folder and check it; 0: none.", min=0)
     ] = 1,
     data: Data = None,
     config: Config = None,
@@ -413,10 +404,7 @@ def _tell_backup(told: str, is_failure: bool) -> None:
 def restore(
     source: Annotated[str | None, typer.Argument(help="What `heddle backup` made.")] = None,
     before: Annotated[
-        int | None,
-        typer.Option(
-            "--before", help="Go back to the copy that an upgrade left: N of heddle.db.before-N.", metavar="N"
-        ),
+        int | None, typer.Option(help="Go back to the copy that an upgrade left: N of heddle.db.before-N.", metavar="N")
     ] = None,
     data: Data = None,
     config: Config = None,
@@ -438,7 +426,7 @@ def restore(
 def check(
     context: typer.Context,
     budget: Annotated[
-        float, typer.Option("--budget", help="Seconds for looking at what is stored.", min=0.1, metavar="SECONDS")
+        float, typer.Option(help="Seconds for looking at what is stored.", min=0.1, metavar="SECONDS")
     ] = 30.0,
     full: Annotated[bool, typer.Option("--full", help="Look at all of it, however long it takes.")] = False,
     **flags: Any,

@@ -50,17 +50,11 @@ def change(
     quotas: Annotated[
         str | None,
         typer.Option(
-            "--quotas",
-            help='"all requests 600/minute, opentelemetry bytes 2GiB/day, disk 50GiB", or none.',
-            metavar="QUOTAS",
+            help='"all requests 600/minute, opentelemetry bytes 2GiB/day, disk 50GiB", or none.', metavar="QUOTAS"
         ),
     ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", help="Completions at the same time; 0: any.")
-    ] = None,
-    tokens_per_minute: Annotated[
-        int | None, typer.Option("--tokens-per-minute", help="Tokens of completions per minute; 0: any.")
-    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Completions at the same time; 0: any.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens of completions per minute; 0: any.")] = None,
     server: Server = None,
     key: Key = None,
 ) -> None:

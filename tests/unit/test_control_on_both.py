@@ -34,7 +34,8 @@ from heddle.store.control.rejections import RejectionRow
 from heddle.store.control.responses import ConversationRow, ResponseRow
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.store.control.table_rows import ControlRowTexts
-from heddle.store.control.training import EventRow
+from heddle.store.control.tinker import RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
+from heddle.store.control.training import CheckpointRow, EventRow, ModelRow
 from heddle.store.control.training import JobRow as TrainJob
 from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
@@ -329,6 +330,57 @@ async def training(store: ControlGroups) -> list[Any]:
     await store.adapters.add(row)
     await store.adapters.point(("e", "p", "n"), 1)
     return [*found, await store.adapters.all(), list(await store.adapters.pointers())]
+
+
+@story
+async def runs_of_tinkers_protocol(store: ControlGroups) -> list[Any]:
+    """Steps of a run are those of a job, which ends with the run; what was drawn from its weights is found."""
+    model = ModelRow("m", "e", "p", "n", "base", None, {}, 1, "me")
+    await store.train_models.create(model, CheckpointRow("c", "m", 0, None, None, "folder", "digest", 1, {}, 1))
+    about: dict[str, Any] = {"entity": "e", "project": "p", "key_id": None, "about": {}, "created_by": "me"}
+    await store.tinker.add_session(SessionRow(id="s", **about, created_at=1, seen_at=50))
+    run = RunRow(id="s:train:0", model_id="m", session_id="s", lora={}, user_metadata=None, created_at=1, seen_at=1)
+    await store.tinker.add_run(
+        run, RequestRow(id="made", target=run.id, seq=0, kind="create_model", state="succeeded", body=b"", created_at=1)
+    )
+    path = f"tinker://{run.id}/sampler_weights/a"
+    for sampler, follows in (("s:sample:1", None), ("s:sample:2", run.id)):
+        await store.tinker.add_sampler(
+            SamplerRow(id=sampler, session_id="s", base_model="base", path=path, follows=follows)
+        )
+    saved = SavedRow(
+        path=path, run_id=run.id, kind="sampler", step=1, bytes=1, user_metadata=None, expires_at=None, created_at=1
+    )
+    await store.tinker.add_saved(saved)
+    queue, found = store.tinker_requests, list[Any]()
+    for target in ("s:sample:1", "s:sample:2"):
+        await queue.add(RequestRow(id=f"{target}:0", target=target, seq=0, kind="sample", body=b"asked", created_at=1))
+        drawn = await queue.lease_sample(2, 30.0, ())
+        assert drawn is not None
+        await queue.finish(drawn, 7, b"drawn")
+    found += [
+        [step for *_, step in await queue.samples_of(run, 7)],
+        [step for *_, step in await queue.samples_of(run, 8)],
+    ]
+    for seq, kind in ((1, "optim_step"), (2, "load_weights"), (3, "optim_step")):
+        await queue.add(RequestRow(id=f"r{seq}", target=run.id, seq=seq, kind=kind, body=b"", created_at=1))
+        row = await queue.lease_training(2, 30.0, ())
+        assert row is not None and row.seq == seq
+        settings = {"settings": {"learning_rate": seq}}
+        made = {"config": settings, "metrics": {"a": seq}, "created_at": 1, "created_by": "me"}
+        job = TrainJob(id="j", model_id="m", kind="tinker", state="running", payload="", **made)
+        event = EventRow("j", seq, f"e{seq}", "gradient_step", settings, 5)
+        found.append(await queue.finish(row, 9, b"{}", step=None if kind == "load_weights" else (job, event)))
+        if seq == 1:
+            found.append(await queue.finish(row, 9, b"{}", step=(job, event)))
+    found += [await queue.has_loaded(run.id, 1), await queue.has_loaded(run.id, 2)]
+    jobs = store.train_jobs
+    found += [await jobs.last_step("j", 3), await jobs.last_step("j", 1), await jobs.count_steps("j", 0, 9)]
+    found += [await jobs.lease(10, 30.0), await jobs.release_all_leases(), await jobs.open()]
+    for unseen_since in (40, 60, 60):
+        await store.tinker.end_jobs(70, unseen_since)
+        found += [await jobs.find("j"), await jobs.events("j")]
+    return found
 
 
 @story

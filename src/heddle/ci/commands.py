@@ -29,10 +29,10 @@ Sarif = Annotated[str | None, typer.Option("--sarif", help="Write failed conditi
 def run(
     evaluation: Annotated[str, typer.Argument(help="An evaluation: name, name:version or full ref.")],
     model: Annotated[
-        str, typer.Option("--model", help="A stored model (name, name:version, ref), or one that the server serves.")
+        str, typer.Option(help="A stored model (name, name:version, ref), or one that the server serves.")
     ],
     baseline: Annotated[
-        str, typer.Option("--baseline", help="A run's id, `latest` (the first run becomes it), or a model to evaluate.")
+        str, typer.Option(help="A run's id, `latest` (the first run becomes it), or a model to evaluate.")
     ] = "latest",
     fail_if: FailIf = None,
     project: Where = None,

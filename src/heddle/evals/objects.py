@@ -3,7 +3,7 @@
 import re
 import string
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeGuard
@@ -14,8 +14,9 @@ from heddle.auth import Caller
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs
+from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import Published, Records
+from heddle.wire.records import Call, Published, Records
 from heddle.wire.training import Sampling
 
 Message = Json
@@ -32,6 +33,7 @@ _PASSED_ON = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequen
 _KNOWN = frozenset((*_PASSED_ON, "messages_template", "prompt", "n_times", "response_format"))
 _FORMATS = ("text", "json_object")
 PAGE = 200
+CALLS_AT_ONCE = 500
 _PLACE = re.compile(r"(\w+)((?:\[[^\[\]]+\])*)")
 _LAYOUT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[,_]?(?:\.\d{1,2})?[bcdeEfFgGnosxX%]?", re.DOTALL)
 _CONVERSIONS: Mapping[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
@@ -100,6 +102,17 @@ class ObjectReader:
     async def followed(self, value: Any, what: str) -> Any:
         """The object that a value refers to, or the value itself."""
         return (await self.read(value, what)).value if is_ref(value) else value
+
+
+async def find_calls(
+    records: Records, caller: Caller, project_id: str, call_ids: Iterable[str], columns: list[str], **more: Any
+) -> dict[str, Call]:
+    """Those of some calls that are there, by id; `more` has further fields of /calls/stream_query."""
+    found: dict[str, Call] = {}
+    for part in batched(dict.fromkeys(call_ids), CALLS_AT_ONCE):
+        slices = records.read_calls(caller, project_id, filter={"call_ids": list(part)}, columns=columns, **more)
+        found |= {call.id: call async for calls in slices for call in calls}
+    return found
 
 
 def is_ref(value: Any) -> TypeGuard[str]:

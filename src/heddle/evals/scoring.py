@@ -9,7 +9,7 @@ from typing import Any
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.evals.jobs import JobRun, Jobs
-from heddle.evals.objects import CLASS_NAME, ObjectReader, is_ref
+from heddle.evals.objects import CLASS_NAME, ObjectReader, find_calls, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
 from heddle.evals.run import SCORER, derived_id, end_of, score_feedback
 from heddle.evals.scorers import Scorer, read_scorers
@@ -44,13 +44,11 @@ class SourceRun:
 
 async def read_source(records: Records, caller: Caller, project: str, run_id: str) -> SourceRun | None:
     """The run with an id; None when there is none, or the call is no evaluation."""
-    async for calls in records.read_calls(caller, project, filter={"call_ids": [run_id]}, columns=_RUN_COLUMNS):
-        for call in calls:
-            if EVALUATE not in call.operation:
-                return None
-            evaluation, model = call.inputs.get("self") or call.inputs.get("this"), call.inputs.get("model")
-            return SourceRun(run_id, _text(evaluation), _text(model), call.ended_at is not None)
-    return None
+    call = (await find_calls(records, caller, project, [run_id], _RUN_COLUMNS)).get(run_id)
+    if call is None or EVALUATE not in call.operation:
+        return None
+    evaluation, model = call.inputs.get("self") or call.inputs.get("this"), call.inputs.get("model")
+    return SourceRun(run_id, _text(evaluation), _text(model), call.ended_at is not None)
 
 
 async def read_cases(records: Records, caller: Caller, project: str, source: SourceRun) -> AsyncIterator[Case]:
@@ -154,9 +152,7 @@ class Scoring:
         caller = caller.require(Scope.WRITE)
         scorers = await read_scorers(ObjectReader(self._store, caller), [scorer], "There are")
         ask, free = Asker(self._completions, caller, project_id), asyncio.Semaphore(self._parallel)
-        chosen, found = {"call_ids": list(call_ids)}, dict[str, Call]()
-        async for calls in self._records.read_calls(caller, project_id, filter=chosen, columns=_COLUMNS):
-            found |= {call.id: call for call in calls}
+        found = await find_calls(self._records, caller, project_id, call_ids, _COLUMNS)
 
         async def score(call_id: str) -> Json:
             call = found.get(call_id)
@@ -217,11 +213,8 @@ class _ScoringRun:
                 group.create_task(self._score(call))
 
     async def _read(self, call_ids: Sequence[str]) -> list[Call]:
-        if not call_ids:
-            return []
-        chosen = {"call_ids": list(call_ids)}
-        slices = self.records.read_calls(self.caller, self.job.project_id, filter=chosen, columns=_COLUMNS)
-        return [call async for calls in slices for call in calls]
+        found = await find_calls(self.records, self.caller, self.job.project_id, call_ids, _COLUMNS)
+        return list(found.values())
 
     async def _score(self, call: Call) -> None:
         async with self.free:

@@ -16,6 +16,7 @@ from heddle.evals.objects import (
     Model,
     ObjectReader,
     external_text,
+    find_calls,
     is_ref,
     read_dataset,
     read_model,
@@ -108,8 +109,7 @@ async def check_rows(plan: Plan, model: Model) -> None:
 
 async def read_status(store: Store, records: Records, caller: Caller, project_id: str, call_id: str) -> Json:
     """The status of a call; raises InvalidRequest for one that is no evaluation."""
-    found = records.read_calls(caller, project_id, filter={"call_ids": [call_id]}, columns=_COLUMNS)
-    call = next(iter([call async for calls in found for call in calls]), None)
+    call = (await find_calls(records, caller, project_id, [call_id], _COLUMNS)).get(call_id)
     if call is None:
         return {"code": "not_found"}
     if EVALUATE not in call.operation:

@@ -17,45 +17,40 @@ Id = Annotated[str, typer.Argument(help="The id of an improvement.", metavar="ID
 @commands.command("start")
 def start(
     model: Annotated[str, typer.Argument(help="The name of a trainable model of the project.")],
-    scorer: Annotated[
-        list[str], typer.Option("--scorer", help="What the reward is: a scorer's name, name:version or ref.")
-    ],
+    scorer: Annotated[list[str], typer.Option(help="What the reward is: a scorer's name, name:version or ref.")],
     project: Where = None,
     base_model: Annotated[
-        str | None, typer.Option("--base-model", help="Make the model from this one where it is not there yet.")
+        str | None, typer.Option(help="Make the model from this one where it is not there yet.")
     ] = None,
-    op: Annotated[list[str] | None, typer.Option("--op", help="Weak calls are of this op.")] = None,
-    query: Annotated[str | None, typer.Option("--query", help="Weak calls fit this query (JSON).")] = None,
-    error_group: Annotated[str | None, typer.Option("--error-group", help="Weak calls failed with this error.")] = None,
-    monitor: Annotated[str | None, typer.Option("--monitor", help="Weak calls were scored by this monitor ...")] = None,
-    scored_by: Annotated[str | None, typer.Option("--scored-by", help="... or by this scorer (its name) ...")] = None,
-    below: Annotated[float | None, typer.Option("--below", help="... below this bound.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many of the newest weak calls.")] = 1000,
+    op: Annotated[list[str] | None, typer.Option(help="Weak calls are of this op.")] = None,
+    query: Annotated[str | None, typer.Option(help="Weak calls fit this query (JSON).")] = None,
+    error_group: Annotated[str | None, typer.Option(help="Weak calls failed with this error.")] = None,
+    monitor: Annotated[str | None, typer.Option(help="Weak calls were scored by this monitor ...")] = None,
+    scored_by: Annotated[str | None, typer.Option(help="... or by this scorer (its name) ...")] = None,
+    below: Annotated[float | None, typer.Option(help="... below this bound.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many of the newest weak calls.")] = 1000,
     column: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="A column of the rows from a path in the call.", metavar="NAME=PATH"),
+        list[str] | None, typer.Option(help="A column of the rows from a path in the call.", metavar="NAME=PATH")
     ] = None,
     general: Annotated[
-        str | None, typer.Option("--general", help="An evaluation that must not get worse: name, name:version or ref.")
+        str | None, typer.Option(help="An evaluation that must not get worse: name, name:version or ref.")
     ] = None,
-    held_out: Annotated[float, typer.Option("--held-out", help="The share of chats that training never sees.")] = 0.3,
-    seed: Annotated[int, typer.Option("--seed", help="Of the split and of all sampling.")] = 0,
-    steps: Annotated[int, typer.Option("--steps", help="At most so many training jobs.")] = 30,
-    chats: Annotated[int, typer.Option("--chats", help="Chats per training job.")] = 8,
-    answers: Annotated[int, typer.Option("--answers", help="Answers per chat.")] = 8,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Of an answer.")] = None,
-    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of the training jobs.")] = None,
+    held_out: Annotated[float, typer.Option(help="The share of chats that training never sees.")] = 0.3,
+    seed: Annotated[int, typer.Option(help="Of the split and of all sampling.")] = 0,
+    steps: Annotated[int, typer.Option(help="At most so many training jobs.")] = 30,
+    chats: Annotated[int, typer.Option(help="Chats per training job.")] = 8,
+    answers: Annotated[int, typer.Option(help="Answers per chat.")] = 8,
+    max_tokens: Annotated[int | None, typer.Option(help="Of an answer.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the training jobs.")] = None,
     judge: Annotated[
         str | None, typer.Option("--ruler", help="Rewards by RULER: the judge, a served model or provider/model.")
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds of work before the gate.")] = 3600.0,
-    watch: Annotated[
-        str | None, typer.Option("--watch", help="After the promotion: take it back by this monitor ...")
-    ] = None,
+    budget: Annotated[float, typer.Option(help="Seconds of work before the gate.")] = 3600.0,
+    watch: Annotated[str | None, typer.Option(help="After the promotion: take it back by this monitor ...")] = None,
     watch_below: Annotated[
-        float | None, typer.Option("--watch-below", help="... when the mean of its newest scores falls below this.")
+        float | None, typer.Option(help="... when the mean of its newest scores falls below this.")
     ] = None,
-    watch_calls: Annotated[int, typer.Option("--watch-calls", help="So many scores decide.")] = 20,
+    watch_calls: Annotated[int, typer.Option(help="So many scores decide.")] = 20,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Follow it until the promotion or the refusal.")
     ] = True,

@@ -14,7 +14,7 @@ from heddle.auth import Caller, Scope
 from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, Later
-from heddle.evals.objects import ChatModel, ObjectReader, new_object, publish_dataset
+from heddle.evals.objects import ChatModel, ObjectReader, find_calls, new_object, publish_dataset
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
 from heddle.evals.run import derived_id
 from heddle.evals.scorers import Scorer, number_of, read_scorers
@@ -534,14 +534,8 @@ class Improvements:
         rows: deque[Sequence[Any]] = deque(maxlen=4 * watch.calls)
         await self._store.feedback.scan(project, window, ("weave_ref", "payload"), rows.append)
         ids = [refs.parse(ref).name for ref, _ in rows]
-        if not ids:
-            return []
-        began: dict[str, int] = {}
-        slices = self._records.read_calls(
-            loop.caller, loop.asked.project_id, filter={"call_ids": ids}, columns=["id", "started_at"]
-        )
-        async for calls in slices:
-            began |= {call.id: times.parse(call.started_at) or 0 for call in calls}
+        calls = await find_calls(self._records, loop.caller, loop.asked.project_id, ids, ["id", "started_at"])
+        began = {call.id: times.parse(call.started_at) or 0 for call in calls.values()}
         found = [
             number_of(orjson.loads(payload).get("output"))
             for (_, payload), call_id in zip(rows, ids, strict=True)

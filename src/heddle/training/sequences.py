@@ -205,31 +205,16 @@ def read_sampled_turn(choice: Item, item: int, renderer: Renderer, at: str) -> T
     Ids are read from `token_id:17` in the logprobs, else from `token_ids` of the choice, else from the tokens' texts.
     `prompt_token_ids` of the choice is the prompt. TrainingError, beginning with `at`, for what cannot be true.
     """
-    entries = _entries(choice, at)
+    logprobs = choice.get("logprobs") or {}
+    entries = logprobs.get("content") or logprobs.get("refusal")
     if not entries:
         return None
     stated = _id_list(choice, "token_ids", renderer, at)
     if stated is not None and len(stated) != len(entries):
         raise TrainingError(f"{at}: {len(entries)} logprobs and {len(stated)} token_ids")
-    ids, logprobs = [], []
-    for place, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not isinstance(entry.get("token"), str):
-            raise TrainingError(f"{at}: logprob {place} has no token")
-        ids.append(_id(entry["token"], place, stated, renderer, at))
-        logprobs.append(_logprob(entry.get("logprob"), place, at))
-    return Turn(item, ids, logprobs, _id_list(choice, "prompt_token_ids", renderer, at) or None)
-
-
-def _entries(choice: Item, at: str) -> list[object]:
-    logprobs = choice.get("logprobs")
-    if logprobs is None:
-        return []
-    if not isinstance(logprobs, dict):
-        raise TrainingError(f"{at}: logprobs is not an object")
-    entries = logprobs.get("content") or logprobs.get("refusal") or []
-    if not isinstance(entries, list):
-        raise TrainingError(f"{at}: logprobs holds no list of tokens")
-    return entries
+    ids = [_id(entry["token"], place, stated, renderer, at) for place, entry in enumerate(entries)]
+    known = [math.nan if entry.get("logprob") is None else float(entry["logprob"]) for entry in entries]
+    return Turn(item, ids, known, _id_list(choice, "prompt_token_ids", renderer, at) or None)
 
 
 def _id(token: str, place: int, stated: list[int] | None, renderer: Renderer, at: str) -> int:
@@ -258,23 +243,11 @@ def _checked(token_id: int, renderer: Renderer, at: str) -> int:
 
 def _id_list(choice: Item, name: str, renderer: Renderer, at: str) -> list[int] | None:
     """A list of ids that the server of the choice added; None where there is none."""
-    ids = choice.get(name)
-    if ids is None:
-        return None
-    if not isinstance(ids, list) or any(type(token_id) is not int for token_id in ids):
-        raise TrainingError(f"{at}: {name} is not a list of integers")
+    ids: list[int] | None = choice.get(name)
     if ids:
         _checked(min(ids), renderer, at)
         _checked(max(ids), renderer, at)
     return ids
-
-
-def _logprob(value: object, place: int, at: str) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TrainingError(f"{at}: the logprob of token {place} is not a finite number")
-    return float(value)
 
 
 LARGEST_REWARD = 1e100
@@ -385,16 +358,12 @@ class _Preparation:
         for place, item in enumerate(history.get("messages_and_choices") or ()):
             where = f"{at}, item {place}"
             if is_choice(item):
-                if not isinstance(item["message"], dict):
-                    raise TrainingError(f"{where}: the message of the choice is not an object")
                 turn = read_sampled_turn(item, place, self._renderer, where)
                 if turn is not None:
                     yield turn
                     continue
                 if not self._settings.allow_training_without_logprobs:
                     self.counts["data/dropped_choices_without_logprobs"] += 1
-            elif not isinstance(item.get("role"), str):
-                raise TrainingError(f"{where}: neither a message (role) nor a choice (finish_reason and message)")
             if self._settings.allow_training_without_logprobs:
                 yield from self._written_turn(as_message(item), place, where)
 

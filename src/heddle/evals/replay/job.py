@@ -19,6 +19,7 @@ from heddle.evals.objects import (
     Message,
     ObjectReader,
     fill_template,
+    find_calls,
     is_ref,
     prompt_messages,
     read_structured,
@@ -225,8 +226,7 @@ class ReplayJobs:
             await self._scoring.submit(caller, job.project_id, ids, spec.scorer_refs, job_id=scoring_id(job.id))
 
     async def _read(self, job: JobRow, caller: Caller, ids: Sequence[str], columns: list[str]) -> dict[str, Call]:
-        slices = self._records.read_calls(caller, job.project_id, filter={"call_ids": list(ids)}, columns=columns)
-        return {call.id: call async for page in slices for call in page}
+        return await find_calls(self._records, caller, job.project_id, ids, columns)
 
     async def _ask_again(
         self, job: JobRow, caller: Caller, changes: Changes, item: ReplayItem, source: Call | None

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
-from heddle.evals.objects import ObjectReader, is_ref
+from heddle.evals.objects import ObjectReader, find_calls, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
 from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
@@ -124,17 +124,8 @@ async def _rows(
     """Each call and its replay, side by side."""
     answers = {item.place: answer_id(item.replay_id, item.place) for item in items}
     wanted = [*(item.call_id for item in items), *answers.values()]
-    calls: dict[str, Call] = {}
-    for start in range(0, len(wanted), _AT_ONCE):
-        page = records.read_calls(
-            caller,
-            project_id,
-            filter={"call_ids": wanted[start : start + _AT_ONCE]},
-            columns=_COLUMNS,
-            include_costs=True,
-            include_feedback=True,
-        )
-        calls |= {call.id: call async for slice_ in page for call in slice_}
+    more = {"include_costs": True, "include_feedback": True}
+    calls = await find_calls(records, caller, project_id, wanted, _COLUMNS, **more)
     rows = []
     for item in items:
         source, answered = calls.get(item.call_id), calls.get(answers[item.place])

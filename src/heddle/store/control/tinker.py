@@ -186,7 +186,7 @@ class TinkerRows(Repository):
     @writes
     def end_jobs(self, connection: sa.Connection, at: int, unseen_since: int) -> None:
         """End the jobs of runs that take no more requests, or whose client was not heard of since an instant."""
-        is_over = sa.or_(_r.is_ended, _s.ending.is_not(None), _s.seen_at < unseen_since)
+        is_over = sa.or_(_r.is_ended == 1, _s.ending.is_not(None), _s.seen_at < unseen_since)
         waits = sa.exists().where(_q.target == _r.id, _q.state.in_((QUEUED, RUNNING)))
         end_runs(
             connection, sa.select(_r.model_id).join(_sessions.table, _s.id == _r.session_id).where(is_over, ~waits), at
