@@ -5,12 +5,13 @@ import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from fastapi import Request, Response
 
-from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
@@ -46,15 +47,26 @@ async def import_archive(
     """Take what `heddle export` wrote, as the file of a form, and store it in a job; a second time adds nothing.
 
     Each `project` of the query is `old=new`, a project that is stored under another name. The key must reach all.
+    An archive of a project that redacts is refused before any of it is stored: it would lie here as it is.
     """
+    renamed, is_redacted = request.query_params.getlist("project"), await store.redaction.is_on()
     boundary = boundary_of(request.headers.get("content-type", ""))
-    writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER)
+
+    def check(beginning: bytes) -> None:
+        for project in _projects(Path("The archive"), renamed, beginning)[1] if is_redacted else ():
+            if store.redaction.has_rules(caller.open(project)):
+                raise Conflict(
+                    f"The project {project} redacts what it is sent, and an uploaded archive would lie in the data "
+                    "folder until it is imported: import it there, with `heddle import archive`"
+                )
+
+    writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER, check)
     form = FileForm(boundary, lambda: writer, settings.max_archive)
     try:
         await form.receive(request.stream())
         form.require_file()
         await asyncio.to_thread(form.keep, lambda _: None)
-        projects, renamed = await asyncio.to_thread(_verify, writer.path, request.query_params.getlist("project"))
+        projects = await asyncio.to_thread(_verify, writer.path, renamed)
         for project in projects:
             caller.open(project)
         body: Json = {"file": writer.path.name, "projects": renamed}
@@ -69,19 +81,26 @@ async def import_archive(
     return answer({"job_id": job.id, "project_id": projects[0]})
 
 
-def _begin(folder: Path) -> "_Writer":
+def _begin(folder: Path, check: Callable[[bytes], None]) -> "_Writer":
     """A file that begins with a dot until it is whole; raises StorageFull."""
     with disk_failures():
         folder.mkdir(parents=True, exist_ok=True)
-        return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7())
+        return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7(), check)
 
 
 class _Writer(BlobWriter):
-    """A file that gets its name when it is whole."""
+    """A file that gets its name when it is whole; `check` may refuse its beginning before that is written."""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
+    def __init__(self, file: IO[bytes], path: Path, check: Callable[[bytes], None]) -> None:
         super().__init__(file)
         self.path = path
+        self._check = check
+
+    def write(self, chunk: bytes) -> None:
+        """Append; raises StorageFull and what `check` raises."""
+        if not self.size:
+            self._check(chunk)
+        super().write(chunk)
 
     def _keep(self) -> None:
         self._file.flush()
@@ -96,17 +115,26 @@ class _Writer(BlobWriter):
         Path(self._file.name).unlink(missing_ok=True)
 
 
-def _verify(path: Path, renamed: list[str]) -> tuple[list[str], list[str]]:
-    """The projects that an archive would fill, and its renames; raises InvalidRequest for a damaged one."""
+def _projects(path: Path, renamed: list[str], beginning: bytes | None = None) -> tuple[ArchiveReader, list[str]]:
+    """An archive (or its beginning) and the projects that it would fill; raises InvalidRequest where there are none."""
     try:
-        archive = ArchiveReader(path)
+        archive = ArchiveReader(path, beginning)
         renames = Renames.parse(renamed, archive.header.projects)
-        archive.verify()
     except HeddleError as error:
         raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
     if not archive.header.projects:
         raise InvalidRequest("The archive holds no project")
-    return [renames.name(project) for project in archive.header.projects], renamed
+    return archive, [renames.name(project) for project in archive.header.projects]
+
+
+def _verify(path: Path, renamed: list[str]) -> list[str]:
+    """The projects that a whole archive would fill; raises InvalidRequest for a damaged one."""
+    archive, projects = _projects(path, renamed)
+    try:
+        archive.verify()
+    except HeddleError as error:
+        raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
+    return projects
 
 
 class Archives:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -170,6 +172,42 @@ def test_a_project_is_refused_and_let_in_after_its_period(caller: Caller, projec
     until(lambda: caller.client.post("/calls/query_stats", json={"project_id": project}).status_code == 200, "read")
     caller.set("project", project, None)
     assert caller.count(project) == stored
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "header"),
+    [
+        ("opentelemetry", "/otel/v1/traces", "project_id"),
+        ("inference", "/v1/chat/completions", "OpenAI-Project"),
+        ("calls", "/v2/{project}/calls/complete", None),
+    ],
+)
+def test_a_project_of_the_address_is_refused_before_the_body(
+    served: HeddleProcess, caller: Caller, project: str, group: str, path: str, header: str | None
+) -> None:
+    caller.set("project", project, f"{group} bytes 100/day")
+    named = {} if header is None else {header: project}
+    place = urlsplit(served.url)
+
+    def ask(length: int) -> tuple[int, str]:
+        """The answer to the head of a request whose body never comes."""
+        head = {
+            "host": place.netloc,
+            "content-type": "application/json",
+            "content-length": str(length),
+            **BEARER,
+            **named,
+        }
+        lines = [f"POST {path.format(project=project)} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
+        with socket.create_connection((str(place.hostname), place.port or 80), 60) as connection:
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            answer = connection.makefile(newline="").read()
+        return int(answer.split()[1]), answer
+
+    caller.set("key", "local", f"{group} bytes 1000/day")
+    status, text = ask(101)
+    assert status == TOO_LARGE and f"project '{project}' may send" in text, text
+    assert [used for _, used in (*caller.uses("project", project), *caller.uses("key", "local"))] == [0, 0]
 
 
 def test_of_many_at_once_as_many_pass_as_there_is_room(caller: Caller, project: str) -> None:

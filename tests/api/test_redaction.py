@@ -106,7 +106,13 @@ def train(client: httpx.Client, project: str, secret: str) -> None:
     made = {"entity": entity, "project": name, "name": f"{name}-learner", "base_model": TINY}
     headers = {"authorization": "Bearer any"}
     model = client.post("/v1/preview/models", json=made, headers=headers).json()["id"]
-    said = [{"role": "user", "content": f"I am {secret}"}, {"role": "assistant", "content": f"hello {secret}"}]
+    tokens = ["hello ", *(secret[at : at + 3] for at in range(0, len(secret), 3))]
+    sampled = [
+        {"token": f"token_id:{9 + at}", "logprob": -1, "bytes": list(text.encode())} for at, text in enumerate(tokens)
+    ]
+    choice = {"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": f"hello {secret}"}}
+    choice |= {"logprobs": {"content": sampled}, "token_ids": [*range(9, 9 + len(tokens))]}
+    said = [{"role": "user", "content": f"I am {secret}"}, choice]
     one = {"messages_and_choices": said, "metadata": {"who": secret}, "logs": [secret], "reward": 1.0}
     groups = [{"trajectories": [one, {**one, "reward": 0.0}]}]
     for path, body in (
@@ -151,11 +157,12 @@ def test_what_is_trained_on_and_stored_responses_are_redacted(tmp_path: Path) ->
         respond(client, OWN, SECRET)
         counts = planted.send(client, "/project/redaction/read", {"project_id": OWN})["redacted"]
         assert payloads(data).count("[redacted email]") == 16 and SECRET not in payloads(data)
+        assert payloads(data).count('"logprobs":{"content":null},"token_ids":null') == 4, "tokens of the answers"
         assert planted.rows_with(data / DATABASE, SECRET) == [] and planted.files_with(data, SECRET) == []
         assert counts["email"] >= 16 + 4
         train(client, OTHER, SECRET)
         respond(client, OTHER, SECRET)
-        assert payloads(data).count(SECRET) == 16
+        assert payloads(data).count(SECRET) == 16 and payloads(data).count("token_id:9") == 4
         assert {"responses", "conversations", "conversation_items"} <= {*planted.rows_with(data / DATABASE, SECRET)}
 
 
@@ -189,3 +196,39 @@ def test_the_setting_holds_where_a_project_has_no_rules(tmp_path: Path) -> None:
         planted.send(client, "/project/redaction/update", {"project_id": OTHER, "kinds": []})
         send_everything(client, OTHER, SECRET)
         assert planted.rows_with(data / DATABASE, SECRET)
+
+
+@scale.on_sqlite
+def test_what_cannot_be_redacted_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """Tinker's protocol sends nothing but tokens; an archive would lie in the folder until its import."""
+    source, data, archive = tmp_path / "source", tmp_path / "data", tmp_path / "one.tar"
+    with HeddleProcess(source) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        send_everything(client, OWN, SECRET)
+    made = heddle("export", archive, "--data", source)
+    assert made.returncode == 0, made.stderr
+    with (
+        HeddleProcess(data, model=TINY, training="on") as server,
+        httpx.Client(base_url=server.url, timeout=120, headers={"x-api-key": "tml-any"}) as client,
+    ):
+
+        def begin(project: str) -> httpx.Response:
+            told = {"tags": [SECRET], "sdk_version": "1", "project_id": project}
+            return client.post("/api/v1/create_session", json=told)
+
+        early = begin(OWN).json()["session_id"]
+        planted.send(client, "/project/redaction/update", {"project_id": OWN, "kinds": ["key"]})
+        sampler = {"session_id": early, "sampling_session_seq_id": 0, "base_model": TINY}
+        moved = client.put(f"/api/v1/sessions/{begin(OTHER).json()['session_id']}/project", json={"project_id": OWN})
+        answers = [begin(OWN), client.post("/api/v1/create_sampling_session", json=sampler), moved]
+        with archive.open("rb") as file:
+            answers.append(client.post("/archives/import", files={"file": file}))
+        for answer in answers:
+            assert answer.status_code == 409 and f"{OWN} redacts" in answer.text, answer.text
+        assert client.post("/archives/import", files={"file": b"hello"}).status_code == 400
+        assert list((data / "imports").iterdir()) == []
+        finished = {"reason": {"kind": "sk-0123456789abcdefghij"}, "detail": "sk-0123456789abcdefghij"}
+        assert client.post(f"/api/v1/sessions/{early}/finish", json=finished).status_code == 200
+        assert planted.files_with(data, "sk-0123456789abcdefghij") == []
+        with archive.open("rb") as file:
+            renamed = {"project": f"{OWN}={OTHER}"}
+            assert client.post("/archives/import", files={"file": file}, params=renamed).status_code == 200

@@ -1,6 +1,8 @@
 """A text that is planted wherever a project keeps anything, and the search for it in everything that a store wrote."""
 
 import base64
+import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,11 +95,14 @@ def tables_without_line() -> set[str]:
 def files_with(folder: Path, marker: str) -> list[str]:
     """The files below a folder in which the marker stands, as it is or in base64."""
     needles = (marker.encode(), base64.b64encode(marker.encode())[:-4])
-    return [
-        str(path.relative_to(folder))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and any(needle in path.read_bytes() for needle in needles)
-    ]
+    found = []
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            # Databases take files away meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and any(needle in path.read_bytes() for needle in needles):
+                    found.append(str(path.relative_to(folder)))
+    return sorted(found)
 
 
 def rows_with(database: Path, marker: str) -> list[str]:
@@ -139,15 +144,18 @@ def send(client: httpx.Client, path: str, body: Any) -> Any:
     return answer.json()
 
 
+def upload(client: httpx.Client, project_id: str, text: str) -> str:
+    """The digest of a new file."""
+    files = {"file": ("note.txt", text.encode())}
+    return str(client.post("/file/create", data={"project_id": project_id}, files=files).json()["digest"])
+
+
 def plant(client: httpx.Client, project_id: str, marker: str, name: str, user: str = "someone") -> dict[str, Any]:
     """Calls with everything that hangs on them, by HTTP: the marker stands in each part. Returns their names."""
     now = times.now()
     trace, first, below = f"{name}-trace-{now}", f"{name}-call-{now}", f"{name}-below-{now}"
     image = base64.b64encode(f"{marker} ".encode() * 600).decode()
-    upload = client.post(
-        "/file/create", data={"project_id": project_id}, files={"file": ("note.txt", f"file {marker}".encode())}
-    )
-    digest = upload.json()["digest"]
+    digest = upload(client, project_id, f"file {marker}")
     inputs = {"text": marker, "image": f"data:text/plain;base64,{image}", "file": {"note": digest}}
     attributes = {"user": user, "note": marker}
     calls = [
@@ -164,9 +172,15 @@ def plant(client: httpx.Client, project_id: str, marker: str, name: str, user: s
 
 
 def publish(client: httpx.Client, project_id: str, marker: str, name: str) -> str:
-    """An object over a table, with the marker in both."""
+    """An object over a table and a file, with the marker in all."""
     rows = [{"question": f"{marker} {number}"} for number in range(3)]
     table = send(client, "/table/create", {"table": {"project_id": project_id, "rows": rows}})["digest"]
-    value = {"_type": "Dataset", "name": name, "note": marker, "rows": f"weave:///{project_id}/table/{table}"}
+    value = {
+        "_type": "Dataset",
+        "name": name,
+        "note": marker,
+        "file": upload(client, project_id, f"of {name} {marker}"),
+    }
+    value |= {"rows": f"weave:///{project_id}/table/{table}"}
     send(client, "/obj/create", {"obj": {"project_id": project_id, "object_id": name, "val": value}})
     return str(table)

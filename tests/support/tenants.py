@@ -1,7 +1,7 @@
 """Tenants that keep a secret in everything that a project can hold, and the routes as the routers describe them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,16 @@ class Seeding:
         self._training(folder)
         self._tinker()
 
-    def _calls(self) -> None:
+    def fill_again(self) -> None:
+        """What requests that delete may have taken: new calls, feedback, and a prediction with its score."""
+        number = int(self._tenant.call.rpartition("-")[2]) + 2
+        self._calls((number, number + 1))
+        self._feedback()
+        self._predictions({})
+
+    def _calls(self, numbers: Sequence[int] = (0, 1)) -> None:
         t, secret = self._tenant, self._tenant.secret
-        for number in range(2):
+        for number in numbers:
             call = f"{t.entity}-call-{number}"
             start = {"project_id": t.project_id, "id": call, "trace_id": f"{t.entity}-trace", "op_name": "ask"}
             chat = {"model": TINY, "messages": [{"role": "user", "content": secret}]}
@@ -105,7 +112,8 @@ class Seeding:
             end = {"project_id": t.project_id, "id": call, "ended_at": START, "output": {"said": secret}}
             usage = {"usage": {"some-model": {"prompt_tokens": 3, "completion_tokens": 2, "requests": 1}}}
             self.post("/call/end", {"end": {**end, "summary": usage, "exception": secret}})
-        t.ids |= {"call": f"{t.entity}-call-0", "trace": f"{t.entity}-trace", "thread": f"{t.entity}-thread"}
+        t.ids |= {"call": f"{t.entity}-call-{numbers[0]}", "trace": f"{t.entity}-trace"}
+        t.ids["thread"] = f"{t.entity}-thread"
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": f"{t.entity}-agent"}
         attributes |= {"gen_ai.conversation.id": f"{t.entity}-talk", "gen_ai.prompt": secret}
         spans = spans_of(attributes)
@@ -145,9 +153,7 @@ class Seeding:
 
     def _rows(self) -> None:
         t, secret, named = self._tenant, self._tenant.secret, {"project_id": self._tenant.project_id}
-        ref = t.ref("call", t.call)
-        note = {**named, "weave_ref": ref, "feedback_type": "custom", "payload": {"note": secret}}
-        t.ids["feedback"] = self.post("/feedback/create", note)["id"]
+        self._feedback()
         score = {"name": "liked", "value": 1, "traceId": t.trace, "observationId": t.call, "comment": secret}
         t.ids["langfuse"] = self.post("/api/public/scores", score, headers={"project_id": t.project_id})["id"]
         item = {"runName": "run", "datasetItemId": t.row, "traceId": t.trace}
@@ -172,6 +178,18 @@ class Seeding:
         key = {"user": secret, "scopes": ["read"], "project": t.project_id}
         t.ids["key"] = self.post("/_ui/api/keys", key)["id"]
 
+    def _feedback(self) -> None:
+        t = self._tenant
+        note = {"project_id": t.project_id, "weave_ref": t.ref("call", t.call), "feedback_type": "custom"}
+        t.ids["feedback"] = self.post("/feedback/create", {**note, "payload": {"note": t.secret}})["id"]
+
+    def _predictions(self, of_run: Json) -> None:
+        t, base = self._tenant, f"/v2/{self._tenant.project_id}"
+        said = {"model": t.object("answerer"), "inputs": {"question": t.secret}, "output": t.secret, **of_run}
+        t.ids["prediction"] = self.post(f"{base}/predictions", said)["prediction_id"]
+        score = {"prediction_id": t.prediction, "scorer": t.object("judge"), "value": 1.0, **of_run}
+        t.ids["score"] = self.post(f"{base}/scores", score)["score_id"]
+
     def _evaluations(self) -> None:
         t, secret, base = self._tenant, self._tenant.secret, f"/v2/{self._tenant.project_id}"
         made = self.post(f"{base}/ops", {"name": "shout", "source_code": f"# {secret}"})
@@ -184,11 +202,7 @@ class Seeding:
         t.ids |= {"exam": self.post(f"{base}/evaluations", exam)["digest"]}
         run = {"evaluation": t.object("exam"), "model": t.object("answerer")}
         t.ids["run"] = self.post(f"{base}/evaluation_runs", run)["evaluation_run_id"]
-        said = {"model": t.object("answerer"), "inputs": {"question": secret}, "output": secret}
-        said |= {"evaluation_run_id": t.run}
-        t.ids["prediction"] = self.post(f"{base}/predictions", said)["prediction_id"]
-        score = {"prediction_id": t.prediction, "scorer": t.object("judge"), "value": 1.0, "evaluation_run_id": t.run}
-        t.ids["score"] = self.post(f"{base}/scores", score)["score_id"]
+        self._predictions({"evaluation_run_id": t.run})
         replay = {"project_id": t.project_id, "call_ids": [t.call], "name": secret, "filter": {"call_ids": [t.call]}}
         t.ids["replay"] = self.post("/replays/create", {**replay, "model": TINY})["id"]
         named = {"project_id": t.project_id, "id": t.replay}

@@ -61,3 +61,45 @@ def test_paths_take_out_values_and_dumps_lose_them_too() -> None:
 def test_a_path_that_is_none_is_refused(path: str) -> None:
     with pytest.raises(InvalidRequest):
         RedactionRules((), (path,)).check()
+
+
+def entries(*tokens: str, named: bool = False) -> list[dict[str, object]]:
+    """Tokens with log-probabilities as an answer has them; with `named` it calls them by their ids."""
+    return [
+        {"token": f"token_id:{place}" if named else token, "logprob": -0.5, "bytes": list(token.encode())}
+        for place, token in enumerate(tokens)
+    ]
+
+
+def test_tokens_that_say_a_secret_together_go_and_others_stay() -> None:
+    split = ("Mail", " ada", "@", "example", ".", "com")
+    for named in (False, True):
+        redactor = Redactor(RedactionRules(("email",)))
+        clean = {"logprobs": {"content": entries("Hel", "lo", named=named)}, "token_ids": [0, 1]}
+        said = {"logprobs": {"content": entries(*split, named=named)}, "token_ids": [0, 1, 2, 3, 4, 5]}
+        text = json.dumps({"choices": [clean, said, {**clean, "prompt_token_ids": [7, 8]}]})
+        value = json.loads(redactor.json(text, "output"))
+        gone = {"logprobs": {"content": None}, "token_ids": None}
+        assert value == {"choices": [clean, gone, {**clean, "prompt_token_ids": None}]}
+        assert redactor.found == {"tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({"token_ids": [1, 2], "logprobs": {"content": [{"token": "token_id:1", "logprob": 0}]}},
+         {"token_ids": None, "logprobs": {"content": None}}),
+        ({"logprobs": {"content": [{"token": "a", "logprob": 0, "bytes": [999]}]}}, {"logprobs": {"content": None}}),
+        ({"tokens": ["ada", "@a.", "com"], "token_logprobs": [0, 0, 0], "top_logprobs": None},
+         {"tokens": None, "token_logprobs": [0, 0, 0], "top_logprobs": None}),
+        ({"model": "m", "prompt": [[1, 2], [3]]}, {"model": "m", "prompt": None}),
+        ({"input": [1, 2, 3]}, {"input": [1, 2, 3]}),
+    ],
+)  # fmt: skip
+def test_ids_without_text_are_not_kept(value: object, kept: object) -> None:
+    redactor = Redactor(RedactionRules(("email",)))
+    assert json.loads(redactor.json(json.dumps(value), "output")) == kept
+    told = json.loads(redactor.json(json.dumps({"body": json.dumps(value)}), "output"))
+    assert json.loads(told["body"]) == kept, "also where it is a text in a text"
+    lines = redactor.content(f"{json.dumps(value)}\n{json.dumps(value)}".encode()).decode().splitlines()
+    assert [json.loads(line) for line in lines] == [kept, kept]

@@ -13,7 +13,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from heddle.errors import Busy, HeddleError, StorageFull, TooLarge
@@ -30,6 +32,8 @@ logger = logging.getLogger("heddle.http.quotas")
 METER = "heddle.meter"
 UNCOUNTED = frozenset(("limits", "service"))
 """Groups that nobody is kept from: where quotas are raised, and what watches the server."""
+_PROJECT_HEADERS = ("project_id", "compat-project", "openai-project")
+"""Of OpenTelemetry and Langfuse, and of completions."""
 _SECONDS = 1.0
 _SHARE = 20
 """What is counted is told at once from this part of a quota on; a project is measured this part of the time."""
@@ -73,6 +77,12 @@ class Meter:
             self._group = group
             self._enter((KEY, self._key))
 
+    def check(self, project_id: str) -> None:
+        """Raise Busy or TooLarge where the quotas of a project leave no room for the request; counts nothing."""
+        for quota in self._quotas.of((PROJECT, project_id)) if self._group else ():
+            if quota.counts(self._group, quota.unit) and (number := self._sums.get(quota.unit)):
+                self._attempt(partial(self._quotas.check, (PROJECT, project_id), quota, number, number))
+
     def open(self, project_id: str, is_storing: bool) -> None:
         """Count it for a project, too; raises Busy, TooLarge, and StorageFull where its disk quota is used up."""
         if not self._group:
@@ -108,7 +118,7 @@ class Meter:
 
         self._attempt(take)
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], object]) -> None:
         try:
             work()
         except HeddleError:
@@ -152,21 +162,26 @@ class Quotas:
         return Meter(self, key or LOCAL_KEY, length)
 
     def take(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
-        """Count so much of a request that brings `whole`; raises Busy, TooLarge for more than the whole quota."""
+        """Count so much of a request that brings `whole`; raises as `check`."""
+        count = self._counts[name, quota.kind] = self.check(name, quota, number, whole)
+        count.new += number
+        if self._tells_at_once and count.new * _SHARE >= quota.most:
+            self._due.set()
+        return count
+
+    def check(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
+        """The count of this period; raises Busy where there is no room, TooLarge for more than the whole quota."""
         now = self._clock()
         count = self._counts.get((name, quota.kind))
         if count is None or not count.begins_at <= now < count.ends_at:
             begins = int(now // quota.seconds) * quota.seconds
-            count = self._counts[name, quota.kind] = _Count(begins, begins + quota.seconds)
+            count = _Count(begins, begins + quota.seconds)
         if count.stored + count.new + number > quota.most:
             self._refused(name[0], quota.group, quota.unit)
             if whole > quota.most:
                 raise TooLarge(f"Request too large: it has more {quota.unit} than {describe(name)} may send ({quota})")
             wait = max(1, math.ceil(count.ends_at - now))
             raise Busy(f"Quota reached: {describe(name)} may send {quota}; try again in {wait} s", wait)
-        count.new += number
-        if self._tells_at_once and count.new * _SHARE >= quota.most:
-            self._due.set()
         return count
 
     def check_room(self, name: MeterName) -> None:
@@ -303,9 +318,17 @@ async def stored_bytes(store: Store, project: str) -> int:
 
 
 def count_request(scope: Scope, group: str) -> None:
-    """Count a request to a route of a group, where there are quotas; raises Busy, TooLarge."""
+    """Count a request to a route of a group, where there are quotas; raises Busy, TooLarge.
+
+    A project that the address or a header names is looked at before the body is read, and counted once it is opened.
+    """
     if (meter := scope.get(METER)) is not None:
         meter.begin(group)
+        parts, headers = scope.get("path_params", {}), Headers(scope=scope)
+        project = f"{parts['entity']}/{parts['project']}" if {"entity", "project"} <= parts.keys() else ""
+        project = project or next((value for name in _PROJECT_HEADERS if (value := headers.get(name, "").strip())), "")
+        if project and scope["heddle.caller"].scopes_in(project):
+            meter.check(project)
 
 
 def count_file(scope: Scope) -> None:

@@ -164,9 +164,10 @@ class ArchiveWriter:
 class ArchiveReader:
     """Reads an archive as often as needed, from its first member to its last."""
 
-    def __init__(self, source: Path) -> None:
-        """Read the header; raises HeddleError for what is no archive of a format known here."""
+    def __init__(self, source: Path, beginning: bytes | None = None) -> None:
+        """Read the header, of a file or of its `beginning`; raises HeddleError for no archive of a known format."""
         self._source = source
+        self._beginning = beginning
         with contextlib.closing(self._members()) as members:
             name, content = next(members, ("", io.BytesIO()))
             if name != HEADER:
@@ -210,7 +211,8 @@ class ArchiveReader:
         return manifest
 
     def _members(self) -> Generator[tuple[str, IO[bytes]]]:
-        with self._reading(), tarfile.open(self._source, "r:") as tar:
+        given = None if self._beginning is None else io.BytesIO(self._beginning)
+        with self._reading(), tarfile.open(self._source, "r:", given) as tar:
             while (member := tar.next()) is not None:
                 cast(Any, tar).members = []  # else it keeps every member that it read
                 _check_member(member)

@@ -13,8 +13,8 @@ from heddle.wire import jsontext
 
 RedactionKind = Literal["email", "phone", "card", "key"]
 KINDS: tuple[RedactionKind, ...] = get_args(RedactionKind)
-PATH = "path"
-"""What values at paths are counted as."""
+PATH, TOKENS = "path", "tokens"
+"""What values at paths, and tokens, are counted as."""
 MOST_PATHS = 100
 FIELDS = ("inputs", "output", "attributes", "summary", "payload", "val", "row")
 """What a path begins with: fields of calls, the payload of feedback, the value of an object, a row of a table."""
@@ -71,6 +71,9 @@ _SECRET_NAMES = frozenset((
     "auth_token", "authorization", "client_secret", "private_key", "secret_key", "access_key",
 ))  # fmt: skip
 """Members of objects whose texts are secrets, in small letters."""
+_IDS = ("prompt", "input", "prompt_token_ids", "token_ids")
+"""Members that may be lists of token ids; the first two are, in requests to a model."""
+_ID_LISTS = (re.compile(r'prompt\\*"\s*:\s*\[[\s\[]*\d'), re.compile(r'input\\*"\s*:\s*\[[\s\[]*\d'))
 Replace = Callable[[str], tuple[str, int]]
 
 
@@ -161,6 +164,33 @@ def _may_hold(kind: str, text: str) -> bool:
     return _DIGITS.search(text) is not None
 
 
+def _may_hold_tokens(text: str) -> bool:
+    """A fast look whether a JSON text can hold sampled tokens or token ids."""
+    return "logprob" in text or "token_ids" in text or any(pattern.search(text) for pattern in _ID_LISTS)
+
+
+def _has_ids(value: Any) -> bool:
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _read_tokens(entries: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What tokens with log-probabilities say together, as text and as bytes; nothing where one has only an id."""
+    names, said = [], bytearray()
+    for entry in entries:
+        token, data = str(entry["token"]), entry.get("bytes")
+        try:
+            part = bytes(data) if isinstance(data, list) else token.encode()
+        except (TypeError, ValueError):
+            return ()
+        if part.startswith(b"token_id:"):
+            return ()
+        names.append(token)
+        said += part
+    return "".join(names), said.decode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True)
 class RedactionRules:
     """Which detectors look at what a project is sent, and the paths of values that are taken out."""
@@ -204,7 +234,9 @@ class Redactor:
     """The texts that stood at paths: they are taken out of the dumps of spans, too."""
 
     def text(self, text: str) -> str:
-        """A text without what detectors find."""
+        """A text without what detectors find; JSON in it, also in lines, without tokens that say it."""
+        if text[:1] in ("{", "[") and _may_hold_tokens(text):
+            text = self._packed(text)
         for kind, replace in _REPLACE.items():
             if kind in self.rules.kinds and _may_hold(kind, text):
                 text, count = replace(text)
@@ -219,7 +251,7 @@ class Redactor:
         kinds = self.rules.kinds
         may_hold = any(_may_hold(kind, text) for kind in kinds if kind != "phone" or "card" not in kinds)
         paths = [path.split(".")[1:] for path in self.rules.paths if path.partition(".")[0] == name]
-        if not (may_hold or paths or (self.taken and name == "otel_dump")):
+        if not (may_hold or paths or (self.taken and name == "otel_dump") or _may_hold_tokens(text)):
             return text
         value = orjson.loads(text)
         changed = self.value(value)
@@ -245,9 +277,44 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(key): self._member(key, item) for key, item in value.items()}
+            return self._without_ids({self.text(key): self._member(key, item) for key, item in value.items()})
         if isinstance(value, list):
+            is_sampled = all(isinstance(item, dict) and item.keys() >= {"token", "logprob"} for item in value)
+            if value and is_sampled and not self._is_clean(*_read_tokens(value)):
+                return None
             return [self.value(item) for item in value]
+        return value
+
+    def _packed(self, text: str) -> str:
+        """JSON as a text, or lines of it, without tokens that say what detectors find."""
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            lines = text.split("\n")
+            return text if len(lines) == 1 else "\n".join(map(self.text, lines))
+        changed = self.value(value)
+        return text if changed == value else jsontext.dumps(changed)
+
+    def _is_clean(self, *said: str) -> bool:
+        """Whether it is known what tokens say, and nothing of it is taken out."""
+        other = Redactor(self.rules, taken=self.taken)
+        if said and all(other.text(text) == text for text in said):
+            return True
+        self.found[TOKENS] += 1
+        return False
+
+    def _without_ids(self, value: dict[str, Any]) -> dict[str, Any]:
+        """An object without ids of tokens, unless the same tokens stand beside them as text."""
+        texts, sampled = value.get("tokens"), value.get("logprobs")
+        if "token_logprobs" in value and isinstance(texts, list) and not self._is_clean("".join(map(str, texts))):
+            value["tokens"] = value["top_logprobs"] = None
+        lists = [sampled.get(name) for name in ("content", "refusal", "tokens")] if isinstance(sampled, dict) else []
+        for name in _IDS if "model" in value else _IDS[2:]:
+            if isinstance(ids := value.get(name), list) and _has_ids(ids):
+                beside = name == "token_ids" and any(isinstance(one, list) and len(one) == len(ids) for one in lists)
+                if not beside:
+                    value[name] = None
+                    self.found[TOKENS] += 1
         return value
 
     def _member(self, name: str, value: Any) -> Any:

@@ -59,8 +59,7 @@ from heddle.training.tinker.service import (
 )
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
-from heddle.wire.otlp import PROTOBUF
-from heddle.wire.protobuf import Malformed
+from heddle.wire.otlp import PROTOBUF, Malformed
 
 router = group("Tinker")
 ROUTERS = (router,)
@@ -134,10 +133,7 @@ async def beat_session(request: Request, caller: BearerWriter, tinker: TinkerDep
 async def finish_session(session_id: str, request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """End a session; how it ended first stays."""
     wanted = await validate_body(FinishSession, request)
-    row = await tinker.session(session_id, caller)
-    if row.ending is None:
-        await tinker.rows.change_session(session_id, ending={"reason": wanted.reason, "detail": wanted.detail})
-        await tinker.rows.end_jobs(times.now(), 0)
+    await tinker.finish_session(session_id, wanted.model_dump(include={"reason", "detail"}), caller)
     return answer({})
 
 

@@ -21,7 +21,7 @@ import orjson
 from fastapi import Depends
 
 from heddle.auth import Caller
-from heddle.errors import Gone, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.errors import Conflict, Gone, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.http.routing import Service
 from heddle.paths import model_folder
 from heddle.settings import Settings
@@ -78,6 +78,7 @@ class Tinker:
         self.policies = policies
         self._training = training
         self._table = store.train_models
+        self._redaction = store.redaction
         self.jobs = store.train_jobs
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """For each request that somebody waits for: set when it has ended."""
@@ -96,8 +97,9 @@ class Tinker:
             raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
 
     async def create_session(self, wanted: CreateSession, caller: Caller, session_id: str | None = None) -> SessionRow:
-        """A session in `project_id` (`entity/project`, or a project of the caller's own). Raises Forbidden."""
+        """A session in `project_id` (`entity/project`, or of the caller's own); raises Forbidden, Conflict."""
         project_id = name_project(wanted.project_id or caller.project or DEFAULT_PROJECT, caller)
+        await self._check_redaction(project_id)
         entity, _, project = project_id.partition("/")
         about = wanted.model_dump(include={"tags", "user_metadata", "sdk_version", "display_name"})
         now = times.now()
@@ -123,17 +125,34 @@ class Tinker:
         return row
 
     async def open_session(self, session_id: str, caller: Caller) -> SessionRow:
-        """A session that is not over; raises NotFound, Gone."""
+        """A session that is not over, to store something in; raises NotFound, Gone, Conflict."""
         row = await self.session(session_id, caller)
+        await self._check_redaction(row.project_id)
         if row.ending is not None:
             raise Gone(f"The session {session_id} is finished")
         return row
+
+    async def _check_redaction(self, project_id: str) -> None:
+        """Raise Conflict where something is redacted: what tokens say cannot be taken out."""
+        if await self._redaction.of([refs.internal_project(project_id)]):
+            raise Conflict(
+                f"The project {project_id} redacts what it is sent, which cannot be done to the tokens of Tinker's "
+                "protocol: train by /v1/preview/training-jobs, or in a project without rules"
+            )
 
     async def see_session(self, session_id: str, caller: Caller) -> None:
         """Note that a client lives; raises NotFound, Gone."""
         row = await self.open_session(session_id, caller)
         if times.now() - row.seen_at > _SEEN_AGAIN:
             await self.rows.change_session(session_id, seen_at=times.now())
+
+    async def finish_session(self, session_id: str, ending: Json, caller: Caller) -> None:
+        """End a session; how it ended first stays. Raises NotFound."""
+        row = await self.session(session_id, caller)
+        if row.ending is None:
+            ending = await self._redaction.value(refs.internal_project(row.project_id), ending)
+            await self.rows.change_session(session_id, ending=ending)
+            await self.rows.end_jobs(times.now(), 0)
 
     async def list_sessions(self, caller: Caller) -> list[SessionRow]:
         """The sessions that the caller's key reaches, newest first."""
@@ -400,6 +419,7 @@ class Tinker:
         """Put a session into another project; raises InvalidRequest for one whose models stay where they are."""
         session = await self.session(session_id, caller)
         entity, _, project = name_project(project_id, caller).partition("/")
+        await self._check_redaction(f"{entity}/{project}")
         if (entity, project) != (session.entity, session.project) and await self.rows.runs([session.id]):
             raise InvalidRequest(
                 f"The session {session.id} has models, which stay in {session.project_id}; copy_weights puts their "

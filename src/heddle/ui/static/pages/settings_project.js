@@ -96,8 +96,8 @@ function redaction() {
   return card("Redaction", null, loaded(state, (rules) => [
     facts([["Kinds", rules.kinds.join(", ") || "none"], ["Paths", rules.paths.join(", ") || "none"],
       ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Taken out", counted(rules.redacted) || "nothing"]]),
-    h("p.dim", "Not looked into: images and other binary files, names and ids, requests of jobs, and what Tinker's protocol sends, which is "
-      + "tokens. Of trajectories the sampled tokens stay, as they are what is trained on."),
+    h("p.dim", "Not looked into: images and other binary files, names and ids, requests of jobs. Sampled tokens that say what is taken out are not "
+      + "kept; Tinker's protocol and uploaded archives are refused."),
     may("admin") && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
   ]));
 }
