@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heddle.inference.served_model import TINY
-from heddle.wire.protobuf import write
+from heddle.wire.otlp import write
 from tests.support.archives import archive_of
 from tests.support.tenants import START, Asked, Asking, Json, Tenant, log_of, points_of, spans_of, trajectory
 

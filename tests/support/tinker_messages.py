@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.wire.protobuf import write
+from heddle.wire.otlp import write
 
 Inputs = Mapping[str, Sequence[float] | np.ndarray[Any, Any]]
 

@@ -81,8 +81,8 @@ def test_the_newest_price_whatever_the_time() -> None:
     """What `/calls/stats` uses: the project's before the default ones."""
     own = price("2030-01-01")
     prices = Prices([price("2040-01-01", DEFAULT_LEVEL), price("2010-01-01", DEFAULT_LEVEL)])
-    assert prices.newest({"m": (price("2020-01-01"), own)}, "m") == own
-    found = prices.newest({}, "m")
+    assert prices.pick({"m": (price("2020-01-01"), own)}, "m", None) == own
+    found = prices.pick({}, "m", None)
     assert found is not None and found.effective_date == at("2040-01-01")
 
 

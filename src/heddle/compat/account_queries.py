@@ -38,23 +38,6 @@ class GraphQLProblem(Exception):
         self.code = code
 
 
-class AccountQueries:
-    """Answers operations for one caller; `address` is where this server is reached."""
-
-    def __init__(self, store: Store, caller: Caller, address: str) -> None:
-        self._resolver = _Resolver(store, caller, address)
-
-    async def answer(self, text: str, name: str | None, variables: Json) -> Json:
-        """The answer to the operation of that name: its `data`, or what is wrong with it."""
-        try:
-            return {"data": await self._resolver.run(_parse(text, name), variables)}
-        except GraphQLProblem as problem:
-            error: Json = {"message": problem.message}
-            if problem.code:
-                error["extensions"] = {"code": problem.code}
-            return {"data": None, "errors": [error]}
-
-
 def _parse(text: str, name: str | None) -> OperationDefinitionNode:
     """The operation of that name, or the only one; raises GraphQLProblem for anything that is not understood."""
     if len(text) > MAX_TEXT:
@@ -81,15 +64,25 @@ def _fields(selections: SelectionSetNode) -> Iterator[tuple[str, str, FieldNode]
         yield field.alias.value if field.alias else name, name, field
 
 
-class _Resolver:
-    """The root fields, for one caller."""
+class AccountQueries:
+    """Answers operations for one caller; `address` is where this server is reached."""
 
     def __init__(self, store: Store, caller: Caller, address: str) -> None:
         self._store = store
         self._caller = caller
         self._address = address
 
-    async def run(self, operation: OperationDefinitionNode, variables: Json) -> Json:
+    async def answer(self, text: str, name: str | None, variables: Json) -> Json:
+        """The answer to the operation of that name: its `data`, or what is wrong with it."""
+        try:
+            return {"data": await self._run(_parse(text, name), variables)}
+        except GraphQLProblem as problem:
+            error: Json = {"message": problem.message}
+            if problem.code:
+                error["extensions"] = {"code": problem.code}
+            return {"data": None, "errors": [error]}
+
+    async def _run(self, operation: OperationDefinitionNode, variables: Json) -> Json:
         """The `data` of an operation."""
         known: dict[str, Callable[[Arguments], Awaitable[Any]]] = {"upsertModel": self._upsert_model}
         if operation.operation is OperationType.QUERY:

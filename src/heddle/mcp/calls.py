@@ -59,7 +59,11 @@ def find_calls(
 ) -> str:
     """Find calls (spans), newest first: one line each with name, status, latency, tokens, cost, id, trace and a glance
     at inputs and output. Then open_trace shows the tree around one, read_call the whole of one."""
-    conditions = [*_text_conditions(text), *_time_conditions(since, until)]
+    conditions: list[Condition] = [_compared("$gte", "started_at", parse_time(since).timestamp())] if since else []
+    if until:
+        conditions.append(_compared("$lt", "started_at", parse_time(until).timestamp()))
+    if text:
+        conditions.append({"$or": [_contains(place, text) for place in ("inputs", "output", "exception")]})
     if status:
         conditions.append(_compared("$eq", "summary.weave.status", status))
     if min_latency_ms is not None:
@@ -75,9 +79,12 @@ def find_calls(
     if conditions:
         chosen["query"] = {"$expr": {"$and": conditions}}
     total = project.post("/calls/query_stats", **chosen)["count"]
-    calls = _expensive(project, chosen, min_cost) if min_cost is not None else _page(project, chosen, limit, offset)
-    if min_cost is not None:
-        total, calls = len(calls), calls[offset : offset + limit]
+    if min_cost is None:
+        calls = _page(project, chosen, limit, offset)
+    else:
+        newest = _page(project, chosen, _SCANNED, 0)
+        costly = [one for one in newest if (cost_of(one["summary"]["weave"].get("costs")) or 0.0) >= min_cost]
+        total, calls = len(costly), costly[offset : offset + limit]
     shown = f"calls {offset + 1} to {offset + len(calls)} of {total}" if calls else f"no calls here; {total} in all"
     more = f"; offset={offset + limit} shows more" if offset + len(calls) < total else ""
     return join_lines([f"{shown}, newest first{more}", *map(_call_line, calls)])
@@ -97,11 +104,6 @@ def _page(project: Project, chosen: Json, limit: int, offset: int) -> Sequence[C
     )
 
 
-def _expensive(project: Project, chosen: Json, least: float) -> Sequence[Call]:
-    calls = _page(project, chosen, _SCANNED, 0)
-    return [call for call in calls if (cost_of(call["summary"]["weave"].get("costs")) or 0.0) >= least]
-
-
 def _call_line(call: Call) -> str:
     trace = "" if call["trace_id"] == call["id"] else f" trace={call['trace_id']}"
     answered = f"\n    output: {cut(call['output'])}" if call.get("output") is not None else ""
@@ -112,20 +114,8 @@ def _compared(operator: str, field: str, value: Any) -> Condition:
     return {operator: [{"$getField": field}, {"$literal": value}]}
 
 
-def _text_conditions(text: str | None) -> list[Condition]:
-    if not text:
-        return []
-    places = ("inputs", "output", "exception")
-    return [{"$or": [_contains(place, text) for place in places]}]
-
-
 def _contains(field: str, text: str) -> Condition:
     return {"$contains": {"input": {"$getField": field}, "substr": {"$literal": text}, "case_insensitive": True}}
-
-
-def _time_conditions(since: str | None, until: str | None) -> list[Condition]:
-    found = [_compared("$gte", "started_at", parse_time(since).timestamp())] if since else []
-    return found + ([_compared("$lt", "started_at", parse_time(until).timestamp())] if until else [])
 
 
 def summarize_usage(

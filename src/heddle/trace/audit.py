@@ -8,7 +8,7 @@ from fastapi import Query, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http.routing import Admin, Lines, ResponseModel, StoreDep, answer, group, json_lines, lines
+from heddle.http.routing import Admin, Lines, ResponseModel, StoreDep, answer, describe_row, group, json_lines, lines
 from heddle.store.base import Store
 from heddle.store.control.audit import AuditQuery, AuditRow
 from heddle.wire import refs, times
@@ -106,12 +106,5 @@ async def _select(
 
 
 def _describe(row: AuditRow) -> dict[str, Any]:
-    return {
-        "number": row.number,
-        "at": times.to_iso(row.at),
-        "user": row.user,
-        "address": row.address,
-        "action": row.action,
-        "project": None if row.project is None else refs.external_project(row.project),
-        "details": row.details,
-    }
+    project = None if row.project is None else refs.external_project(row.project)
+    return describe_row(AuditEntry, row, at=times.to_iso(row.at), project=project)

@@ -16,15 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from heddle.errors import InvalidRequest
 from heddle.ipc.json_schemas import check_schema
 from heddle.trace.builtin_views import (
+    CLASS_KEYS,
     AgentDashboard,
     BaseObject,
     ChartConfig,
     ComparisonView,
+    Dashboard,
     Leaderboard,
     SavedView,
     dump,
 )
-from heddle.trace.dashboards import CLASS_KEYS, Dashboard
 
 _HEADER_OF_MACHINES = re.compile(r"metadata-flavor|x-aws-ec2-metadata-token(-ttl-seconds)?", re.IGNORECASE)
 _HOST_OF_MACHINES = re.compile(r"(.*\.)?metadata\.(google\.internal|goog|internal|azure\.com)", re.IGNORECASE)

@@ -14,10 +14,10 @@ from pydantic import Field
 from heddle.errors import ValidationFailed
 from heddle.http.routing import PricesDep, ProjectReq, Reader, ResponseModel, StoreDep, answer, group
 from heddle.store.base import Store
+from heddle.trace.builtin_views import ChartMeasure
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.calls.write import instant
-from heddle.trace.dashboards import ChartMeasure
 from heddle.wire import times
 from heddle.wire.aggregates import (
     FIGURES,
@@ -33,8 +33,8 @@ from heddle.wire.aggregates import (
     uniform_runs,
 )
 from heddle.wire.buckets import make_buckets, percentile_of, readable_width, zone_of
-from heddle.wire.calls import CallsQuery, UniformRun, resolve_field
-from heddle.wire.inference import PricesOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import CallsQuery, UniformRun, cost_of_tokens, resolve_field
+from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Calls")

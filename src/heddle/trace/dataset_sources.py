@@ -30,6 +30,7 @@ from heddle.http.routing import (
 from heddle.store.base import Store
 from heddle.store.control.links import Source, SourceRow
 from heddle.wire import jsontext, refs, times
+from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import CallRow, CallsQuery, Filter
 from heddle.wire.jsontypes import Json
 
@@ -37,7 +38,6 @@ router: APIRouter = group("Dataset sources")
 
 MOST_LINKS = 1000
 MOST_ROW_DIGESTS = 100
-_LOOKED_UP_AT_ONCE = 500
 Kind = Literal["call", "span", "conversation"]
 
 
@@ -229,9 +229,7 @@ async def source_datasets_query(body: SourceDatasetsQueryReq, caller: Reader, st
     _bounded("sources", len(body.sources))
     wanted = {(source.source_kind, source.source_id, source.source_trace_id) for source in body.sources}
     rows = await store.dataset_sources.of_sources(project, wanted, body.include_deleted)
-    members: dict[tuple[Source, str], list[SourceRow]] = {}
-    for row in rows:
-        members.setdefault((row.source, row.dataset_object_id), []).append(row)
+    members = group_pairs(((row.source, row.dataset_object_id), row) for row in rows)
     return answer({"memberships": [_membership(*key, found) for key, found in members.items()]})
 
 
@@ -260,8 +258,7 @@ async def _sources(store: Store, project: str, rows: Iterable[SourceRow]) -> dic
 async def _calls(store: Store, project: str, by: str, names: list[str]) -> list[CallRow]:
     """The calls of these ids (`call_ids`), or the roots of these traces (`trace_ids`), the oldest first."""
     found: list[CallRow] = []
-    for start in range(0, len(names), _LOOKED_UP_AT_ONCE):
-        part = tuple(names[start : start + _LOOKED_UP_AT_ONCE])
+    for part in map(tuple, batched(names)):
         chosen = Filter(call_ids=part) if by == "call_ids" else Filter(trace_ids=part, roots_only=True)
         async for slice_ in store.calls.stream(CallsQuery(project, chosen)):
             found += slice_

@@ -112,12 +112,6 @@ class FileForm:
         if self.writer is not None and not self.writer.is_done:
             await asyncio.to_thread(self.writer.discard)
 
-    def _decoded(self, name: str) -> str:
-        try:
-            return self._text.decode()
-        except UnicodeDecodeError:
-            raise ValidationFailed.at(["body", name], "The field is not UTF-8", "multipart_invalid") from None
-
     def _write(self) -> BlobWriter:
         if self.writer is None:
             self.writer = self._begin()
@@ -173,7 +167,11 @@ class FileForm:
 
     def _on_part_end(self) -> None:
         if self._name and self._name != FILE_PART:
-            self.fields[self._name] = self._decoded(self._name)
+            try:
+                self.fields[self._name] = self._text.decode()
+            except UnicodeDecodeError:
+                place = ["body", self._name]
+                raise ValidationFailed.at(place, "The field is not UTF-8", "multipart_invalid") from None
 
     def _on_end(self) -> None:
         self._complete = True

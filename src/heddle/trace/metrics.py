@@ -13,6 +13,7 @@ from heddle.store.control.metric_series import SeriesPoint, SeriesRow
 from heddle.trace.rows import TimeRangeReq
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, uniform_runs
+from heddle.wire.batched import group_pairs
 from heddle.wire.buckets import AggregationType, make_buckets, percentile_name
 from heddle.wire.jsontypes import Json
 from heddle.wire.metric_series import RESOLUTION, Figures, MetricKind, percentile_of_bins
@@ -96,9 +97,7 @@ async def metrics_query(body: MetricsQueryReq, caller: Reader, store: StoreDep) 
 
 
 def _described(rows: Iterable[SeriesRow]) -> Iterable[Json]:
-    found: dict[tuple[str, str, str], list[SeriesRow]] = {}
-    for row in rows:
-        found.setdefault((row.name, row.kind, row.unit), []).append(row)
+    found = group_pairs(((row.name, row.kind, row.unit), row) for row in rows)
     for (name, kind, unit), some in sorted(found.items()):
         newest = max(some, key=lambda row: row.last_at)
         yield {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
 from heddle.store.control.costs import ProjectPrices as ProjectPrices
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 
 Pick = Callable[[str], PriceRow | None]
 """The price row of a model, None when it has no price."""
@@ -147,25 +148,28 @@ class Prices:
     """The default prices by model, and the choice between them and a project's own."""
 
     def __init__(self, rows: Iterable[PriceRow]) -> None:
-        by_model: dict[str, list[PriceRow]] = {}
-        for row in rows:
-            by_model.setdefault(row.llm_id, []).append(row)
-        self._defaults = {llm_id: tuple(found) for llm_id, found in by_model.items()}
+        self._defaults = group_pairs((row.llm_id, row) for row in rows)
 
-    def pick(self, project_rows: ProjectPrices, llm_id: str, started_at: int) -> PriceRow | None:
+    def pick(self, project_rows: ProjectPrices, llm_id: str, started_at: int | None) -> PriceRow | None:
         """The price of a model for a call that started then (microseconds), None when it has none.
 
-        Prices in force come before later ones, the project's before default ones, newer before older.
+        Prices in force come before later ones (all are where the time of the call is None), the project's before
+        default ones, newer before older.
         """
-        return self._first(project_rows, llm_id, started_at)
+        rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
+        best: PriceRow | None = None
+        rank: tuple[bool, bool, int] | None = None
+        for row in rows:
+            holds = started_at is None or row.effective_date <= started_at
+            own = (holds, row.pricing_level == PROJECT_LEVEL, row.effective_date)
+            # Of two rows of the same date the one created later counts: it corrects the other.
+            if rank is None or own >= rank:
+                best, rank = row, own
+        return best
 
     def picker(self, project_rows: ProjectPrices, started_at: int) -> Pick:
         """The choice of a price for the models of one call."""
         return lambda llm_id: self.pick(project_rows, llm_id, started_at)
-
-    def newest(self, project_rows: ProjectPrices, llm_id: str) -> PriceRow | None:
-        """The project's newest price of a model, else the newest default one, whatever the time of a call."""
-        return self._first(project_rows, llm_id, None)
 
     def steps(self, project_rows: ProjectPrices, llm_id: str) -> list[tuple[int | None, PriceRow]]:
         """The prices of a model, newest first, each with the instant from which it holds; the last one holds before.
@@ -175,10 +179,10 @@ class Prices:
         rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
         found: list[tuple[int | None, PriceRow]] = []
         for at in sorted({row.effective_date for row in rows}):
-            price = self._first(project_rows, llm_id, at)
+            price = self.pick(project_rows, llm_id, at)
             if price is not None and (not found or found[-1][1] is not price):
                 found.append((at, price))
-        first = self._first(project_rows, llm_id, min((row.effective_date for row in rows), default=0) - 1)
+        first = self.pick(project_rows, llm_id, min((row.effective_date for row in rows), default=0) - 1)
         return [] if first is None else [*found[::-1], (None, first)]
 
     def changes(self, project_rows: ProjectPrices) -> list[int]:
@@ -199,19 +203,8 @@ class Prices:
 
     def of_provider(self, provider: str) -> list[PriceRow]:
         """The newest default price of each of a provider's models, by name."""
-        rows = (self.newest({}, llm_id) for llm_id in self.models())
+        rows = (self.pick({}, llm_id, None) for llm_id in self.models())
         return [row for row in rows if row is not None and row.provider_id == provider]
-
-    def _first(self, project_rows: ProjectPrices, llm_id: str, at: int | None) -> PriceRow | None:
-        rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
-        best: PriceRow | None = None
-        rank: tuple[bool, bool, int] | None = None
-        for row in rows:
-            own = (at is None or row.effective_date <= at, row.pricing_level == PROJECT_LEVEL, row.effective_date)
-            # Of two rows of the same date the one created later counts: it corrects the other.
-            if rank is None or own >= rank:
-                best, rank = row, own
-        return best
 
 
 @cache

@@ -25,7 +25,7 @@ from heddle.trace.calls.models import (
     StartedCallSchemaForInsert,
 )
 from heddle.trace.calls.read import CallReader, retention_of
-from heddle.trace.calls.write import CallWrites, Packer
+from heddle.trace.calls.write import MAX_FIELD_DEPTH, CallWrites, Packer
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
 from heddle.trace.objects import ObjSchemaForInsert
@@ -113,7 +113,7 @@ _EXPANDED = ("inputs.messages", "inputs.tools", "output")
 
 def _to_internal(value: Mapping[str, Any] | None, caller: Caller) -> Any:
     """A copy with its refs in internal form."""
-    return parse_body(orjson.dumps(value or {}), caller)
+    return parse_body(jsontext.dumps_bytes(value or {}), caller)
 
 
 def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:
@@ -302,15 +302,13 @@ class TraceRecords:
 
 
 _CALL_FIELDS = frozenset(item.name for item in fields(Call))
-_DEEPEST = jsontext.MAX_DEPTH - 5
-"""Levels of one field: a body of /call/upsert_batch puts it into five more."""
 
 
 def _given(record: CallStart | CallEnd | NewFeedback, caller: Caller) -> Json:
     """The fields that have a value, with refs in internal form; raises InvalidRequest for what is nested too deep."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
-    if any(jsontext.depth(value) > _DEEPEST for value in values.values()):
-        raise InvalidRequest(f"JSON is nested deeper than {_DEEPEST} levels")
+    if any(jsontext.depth(value) > MAX_FIELD_DEPTH for value in values.values()):
+        raise InvalidRequest(f"JSON is nested deeper than {MAX_FIELD_DEPTH} levels")
     return {name: lenient(value, caller) for name, value in values.items() if value is not None}
 
 

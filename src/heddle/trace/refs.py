@@ -81,10 +81,7 @@ class _Walk:
 
     def _leave(self, text: str) -> None:
         """Note what must be read before the path goes on; another project's values are never read."""
-        try:
-            ref = refs.parse(text)
-        except InvalidRequest:
-            ref = None
+        ref = _parse(text)
         self.value, self.hops = None, self.hops + 1
         if ref is None or ref.project != self.project or self.hops > MAX_HOPS:
             return
@@ -113,7 +110,8 @@ class RefReader:
         while pending:
             await self._load(pending)
             for walk in pending:
-                self._enter_object(walk)
+                if walk.next_object is not None:
+                    walk.value, walk.next_object = self._contents[_key(walk.next_object)], None
             await self._enter_rows([walk for walk in pending if walk.next_row is not None])
             for walk in pending:
                 walk.advance()
@@ -137,11 +135,6 @@ class RefReader:
             names = sorted({version for _, _, version in missing})
             reason = f"Ref read contains {len(walks)} refs; missing object digests: {names}"
             raise NotFound(reason[:2000], missing_object_digests=names)
-
-    def _enter_object(self, walk: _Walk) -> None:
-        ref, walk.next_object = walk.next_object, None
-        if ref is not None:
-            walk.value = self._contents[_key(ref)]
 
     async def _enter_rows(self, walks: Sequence[_Walk]) -> None:
         by_project: dict[str, set[str]] = {}

@@ -20,6 +20,7 @@ from heddle.store.control.links import LinkRow
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.objects import Aliases, check_name
 from heddle.wire import refs, times
+from heddle.wire.batched import group_pairs
 from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Registry")
@@ -117,9 +118,7 @@ async def portfolios(project_id: ProjectParameter, caller: Reader, store: StoreD
     project = caller.open(project_id)
     names = {row.portfolio for row in await store.registry.links(project)}
     found = await _versions(store, project, sorted(names))
-    by_name: dict[str, list[ObjectVersion]] = {}
-    for version in found:
-        by_name.setdefault(version.object_id, []).append(version)
+    by_name = group_pairs((version.object_id, version) for version in found)
     return answer({"portfolios": [_portfolio(name, by_name[name]) for name in sorted(by_name)]})
 
 
@@ -127,9 +126,8 @@ async def portfolios(project_id: ProjectParameter, caller: Reader, store: StoreD
 async def versions(project_id: ProjectParameter, portfolio_name: str, caller: Reader, store: StoreDep) -> Response:
     """The live versions of a portfolio, with where they came from; 404 for an unknown portfolio."""
     project = caller.open(project_id)
-    sources: dict[str, list[str]] = {}
-    for row in await store.registry.links(project, portfolio_name):
-        sources.setdefault(row.digest, []).append(row.source_ref)
+    links = await store.registry.links(project, portfolio_name)
+    sources = group_pairs((row.digest, row.source_ref) for row in links)
     if not sources:
         raise NotFound(f"Portfolio {portfolio_name[:200]} not found in registry {project_id}")
     found = await _versions(store, project, [portfolio_name])

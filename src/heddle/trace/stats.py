@@ -318,7 +318,7 @@ def cost_of_sums(prices: ProjectPrices, model: str, sums: Mapping[str, float]) -
         cache_read_input_tokens=int(sums.get("cache_read_input_tokens", 0)),
         cache_creation_input_tokens=int(sums.get("cache_creation_input_tokens", 0)),
     )
-    priced = PricedUsage.of(tokens, default_prices().newest(prices, model))
+    priced = PricedUsage.of(tokens, default_prices().pick(prices, model, None))
     taken = priced.completion_tokens_total_cost
     return {"input_cost": priced.total - taken, "output_cost": taken, "total_cost": priced.total}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -24,6 +25,7 @@ from heddle.trace.calls.models import PageReq, SortBy
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
 from heddle.trace.calls.write import instant
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import ThreadRow
 from heddle.wire.jsontypes import Json
@@ -32,10 +34,7 @@ router: APIRouter = group("Threads")
 _LINES_PER_CHUNK = 256
 
 SORT_KEYS: dict[str, Callable[[ThreadRow], Any]] = {
-    "thread_id": lambda row: row.thread_id,
-    "turn_count": lambda row: row.turn_count,
-    "start_time": lambda row: row.start_time,
-    "last_updated": lambda row: row.last_updated,
+    **{name: attrgetter(name) for name in ("thread_id", "turn_count", "start_time", "last_updated")},
     "p50_turn_duration_ms": lambda row: percentile_of(row.durations, 50),
     "p99_turn_duration_ms": lambda row: percentile_of(row.durations, 99),
 }
@@ -103,8 +102,8 @@ def _sorted(rows: list[ThreadRow], key: Callable[[ThreadRow], Any], descending: 
 
 
 async def _chunks(rows: list[ThreadRow]) -> AsyncIterator[bytes]:
-    for start in range(0, len(rows), _LINES_PER_CHUNK):
-        yield json_lines(map(_describe, rows[start : start + _LINES_PER_CHUNK]))
+    for some in batched(rows, _LINES_PER_CHUNK):
+        yield json_lines(map(_describe, some))
 
 
 def _describe(row: ThreadRow) -> Json:

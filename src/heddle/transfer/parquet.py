@@ -23,8 +23,8 @@ from heddle.transfer.export import chosen_projects, open_for_export
 from heddle.wire import refs, times
 from heddle.wire.aggregates import Split
 from heddle.wire.batched import batched
-from heddle.wire.calls import BODY, STATUS_WORDS, CallRow, CallsQuery, Filter, UsageSum
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import BODY, STATUS_WORDS, CallRow, CallsQuery, Filter, UsageSum, cost_of_tokens
+from heddle.wire.inference import CostOf, sum_of_costs
 
 if TYPE_CHECKING:
     from pyarrow import DataType

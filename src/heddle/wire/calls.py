@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel
 
 from heddle.errors import InvalidField
-from heddle.wire.call_summary import read_error
+from heddle.wire.call_summary import kind_of, read_error
 from heddle.wire.inference import CostOf
-from heddle.wire.kinds import kind_of
 from heddle.wire.query import Operation, split_path
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
@@ -332,6 +331,19 @@ class UsageSum(NamedTuple):
     cache_creation: int
     tokens: int
     priced_at: int
+
+
+def cost_of_tokens(cost_of: CostOf, used: Usage | ModelUsage | UsageSum, at: int) -> float | None:
+    """What tokens come to at an instant (microseconds); None for a model without a price."""
+    return cost_of(
+        used.model,
+        at,
+        requests=used.requests,
+        prompt_tokens=used.prompt,
+        completion_tokens=used.completion,
+        cached_tokens=used.cache_read,
+        created_tokens=used.cache_creation,
+    )
 
 
 class OpActivity(NamedTuple):

@@ -113,47 +113,6 @@ PriceChanges = Callable[[str], Awaitable[Sequence[int]]]
 """The instants (microseconds) at which the price of some model changes in a project (internal id), in order."""
 
 
-class UsedTokens(Protocol):
-    """Tokens of one model, of a call or summed."""
-
-    @property
-    def model(self) -> str:
-        """What the tokens are counted under."""
-
-    @property
-    def requests(self) -> int:
-        """How often it was asked."""
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of prompts."""
-
-    @property
-    def completion(self) -> int:
-        """Tokens of answers."""
-
-    @property
-    def cache_read(self) -> int:
-        """Those of the prompts that came from a cache."""
-
-    @property
-    def cache_creation(self) -> int:
-        """Those of the prompts that were written to a cache."""
-
-
-def cost_of_tokens(cost_of: CostOf, used: UsedTokens, at: int) -> float | None:
-    """What tokens come to at an instant (microseconds); None for a model without a price."""
-    return cost_of(
-        used.model,
-        at,
-        requests=used.requests,
-        prompt_tokens=used.prompt,
-        completion_tokens=used.completion,
-        cached_tokens=used.cache_read,
-        created_tokens=used.cache_creation,
-    )
-
-
 def sum_of_costs(costs: Iterable[float | None]) -> float | None:
     """The sum of those that are known; None where none is."""
     known = [cost for cost in costs if cost is not None]

@@ -15,7 +15,7 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -382,6 +382,13 @@ def depth(value: Any) -> int:
                     inner.append(item)
         current = inner
     return level
+
+
+def follow(value: Any, path: Iterable[str]) -> Any:
+    """What lies at a path of names in nested objects; None where it leads nowhere."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def dumps(value: Any) -> str:

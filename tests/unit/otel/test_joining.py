@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.trace.otel import joining
+from heddle.trace.otel import export
 from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
 from tests.support.otlp import PROTOBUF
@@ -69,7 +69,7 @@ def test_whatever_comes_at_the_same_time_is_all_there(tmp_path: Path, order: tup
 
 
 def test_a_span_has_room_for_so_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "MAX_EVENTS", 3)
+    monkeypatch.setattr(export, "MAX_EVENTS", 3)
 
     async def run() -> None:
         async with running_services(tmp_path) as (_, client):

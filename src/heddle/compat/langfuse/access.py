@@ -102,6 +102,15 @@ class OfProject(Needs):
         return self._make(state, KeyedProject.of(request, caller, state.settings))
 
 
+class OfProjectStore:
+    """What is stored of one project, for one caller."""
+
+    def __init__(self, state: ServerState, project: KeyedProject) -> None:
+        self._store = state.store
+        self._records = state.records
+        self.project = project
+
+
 ReadProject = Annotated[KeyedProject, Depends(OfProject(Scope.READ, lambda _, project: project))]
 
 

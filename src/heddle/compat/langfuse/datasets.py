@@ -16,10 +16,19 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
 from heddle.auth import Scope
-from heddle.compat.langfuse.access import API, REFUSING, KeyedProject, Limit, OfProject, Page, cut, meta, object_id
+from heddle.compat.langfuse.access import (
+    API,
+    REFUSING,
+    Limit,
+    OfProject,
+    OfProjectStore,
+    Page,
+    cut,
+    meta,
+    object_id,
+)
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
-from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.store.control.tables import TableRow
 from heddle.trace.records import lenient
@@ -117,13 +126,8 @@ class Item:
         }
 
 
-class StoredDatasets:
+class StoredDatasets(OfProjectStore):
     """The datasets of one project, for one caller."""
-
-    def __init__(self, state: ServerState, project: KeyedProject) -> None:
-        self._store = state.store
-        self._records = state.records
-        self.project = project
 
     async def find(self, name: str, at: int | None = None) -> Dataset:
         """A dataset by its name or id: the latest version, or the one of an instant. Raises NotFound."""

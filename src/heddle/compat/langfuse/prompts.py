@@ -18,9 +18,9 @@ from heddle.auth import Scope
 from heddle.compat.langfuse.access import (
     API,
     REFUSING,
-    KeyedProject,
     Limit,
     OfProject,
+    OfProjectStore,
     Page,
     answer_with,
     cut,
@@ -31,10 +31,10 @@ from heddle.compat.langfuse.access import (
 )
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
-from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import object_value
 
@@ -135,13 +135,8 @@ def _map_message(message: Any, convert: Any) -> Any:
     return {**message, "content": convert(content)} if isinstance(content, str) else message
 
 
-class StoredPrompts:
+class StoredPrompts(OfProjectStore):
     """The prompts of one project, for one caller."""
-
-    def __init__(self, state: ServerState, project: KeyedProject) -> None:
-        self._objects = state.store.objects
-        self._records = state.records
-        self.project = project
 
     async def find(self, name: str, version: int | None = None, label: str | None = None) -> Prompt:
         """One version: by its number, else by a label, else the one in production; raises NotFound."""
@@ -149,7 +144,7 @@ class StoredPrompts:
         said = f"with version {version}" if version is not None else f"with label '{wanted[:100]}'"
         found = None
         if version is not None or not _NUMBERED.fullmatch(wanted):
-            found = await self._objects.read(self.project.internal, object_id(name), wanted, with_labels=True)
+            found = await self._store.objects.read(self.project.internal, object_id(name), wanted, with_labels=True)
         if found is not None and found.deleted_at is None and (version is not None or wanted in (found.aliases or ())):
             prompt = to_prompt(found)
             if prompt is not None:
@@ -169,7 +164,7 @@ class StoredPrompts:
         place, project = object_id(name), self.project
         aliases = _checked(check_aliases, [label for label in labels if label != LATEST], "labels")
         wanted_tags = None if tags is None else _checked(check_tags, list(tags), "tags")
-        before = await self._objects.read(project.internal, place, LATEST, with_labels=True)
+        before = await self._store.objects.read(project.internal, place, LATEST, with_labels=True)
         if before is not None and before.deleted_at is None:
             prompt = to_prompt(before)
             if prompt is None:
@@ -183,7 +178,7 @@ class StoredPrompts:
             project.caller, project.id, place, _value(name, content, config, commit_message)
         )
         if aliases:
-            await self._objects.set_aliases(project.internal, place, made.digest, aliases, project.caller.user)
+            await self._store.objects.set_aliases(project.internal, place, made.digest, aliases, project.caller.user)
         await self._set_tags(place, wanted_tags or [])
         return await self.find(name, version=made.version_index + 1)
 
@@ -194,25 +189,27 @@ class StoredPrompts:
         aliases = _checked(check_aliases, list(labels), "newLabels")
         found = (await self.find(name, version)).row
         project = self.project
-        await self._objects.set_aliases(project.internal, found.object_id, found.digest, aliases, project.caller.user)
+        await self._store.objects.set_aliases(
+            project.internal, found.object_id, found.digest, aliases, project.caller.user
+        )
         return await self.find(name, version)
 
     async def delete(self, name: str, version: int | None, label: str | None) -> None:
         """Delete a version, that of a label, or all; raises NotFound."""
         found = (await self.find(name, version, label or (None if version is not None else LATEST))).row
         names = [found.digest] if version is not None or label else []
-        await self._objects.delete(self.project.internal, found.object_id, names, self.project.caller.user)
+        await self._store.objects.delete(self.project.internal, found.object_id, names, self.project.caller.user)
 
     async def versions(self, name: str | None = None) -> list[ObjectVersion]:
         """All live versions with their labels, without their values."""
         wanted = ObjectFilter(
             base_object_classes=CLASSES, object_ids=() if name is None else (object_id(name),), is_op=False
         )
-        return await self._objects.query(self.project.internal, wanted, with_values=False, with_labels=True)
+        return await self._store.objects.query(self.project.internal, wanted, with_values=False, with_labels=True)
 
     async def load(self, row: ObjectVersion) -> Prompt | None:
         """The prompt of a version without its value; None for one that is gone meanwhile."""
-        found = await self._objects.read(self.project.internal, row.object_id, row.digest, with_labels=True)
+        found = await self._store.objects.read(self.project.internal, row.object_id, row.digest, with_labels=True)
         return None if found is None else to_prompt(found)
 
     async def resolve(self, prompt: Prompt) -> tuple[Any, Json | None]:
@@ -256,7 +253,7 @@ class StoredPrompts:
 
     async def _set_tags(self, place: str, tags: Sequence[str]) -> None:
         """Give all versions the same tags, as Langfuse has them of the prompt."""
-        project, objects = self.project.internal, self._objects
+        project, objects = self.project.internal, self._store.objects
         wanted = ObjectFilter(object_ids=(place,), is_op=False)
         for row in await objects.query(project, wanted, with_values=False, with_labels=True):
             held = set(row.tags or ())
@@ -360,10 +357,7 @@ async def list_prompts(
             return False
         return (first is None or row.created_at >= first) and (last is None or row.created_at < last)
 
-    found: dict[str, list[ObjectVersion]] = {}
-    for row in await prompts.versions(name):
-        if matches(row):
-            found.setdefault(row.object_id, []).append(row)
+    found = group_pairs((row.object_id, row) for row in await prompts.versions(name) if matches(row))
     chosen = [found[key] for key in sorted(found)]
     data = [
         _meta(versions, last_one)

@@ -22,6 +22,7 @@ from heddle.trace.feedback.roots import CREATOR, find_roots, waiting_ref
 from heddle.trace.feedback.routes import prepare
 from heddle.trace.records import lenient
 from heddle.wire import query, refs
+from heddle.wire.batched import group_pairs
 from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Langfuse")
@@ -50,16 +51,9 @@ async def create_run_item(body: CreateRunItem, datasets: WriteDatasets, store: S
     project = datasets.project
     dataset = (await datasets.find_item(body.dataset_item_id)).dataset
     run_id = _run_id(project, dataset, body.run_name)
-    payload = {
-        "runId": run_id,
-        "runName": body.run_name,
-        "description": body.run_description,
-        "metadata": body.metadata,
-        "datasetId": dataset.id,
-        "datasetItemId": body.dataset_item_id,
-        "traceId": body.trace_id,
-        "observationId": body.observation_id,
-    }
+    sent = body.model_dump(by_alias=True)
+    own = {"runId": run_id, "datasetId": dataset.id, "description": sent.pop("runDescription")}
+    payload = {**sent, **own}
     about = refs.call_ref(project.internal, body.observation_id) if body.observation_id else None
     if about is None:
         roots = await find_roots(store, project.internal, [body.trace_id])
@@ -95,10 +89,9 @@ async def list_runs(name: str, datasets: ReadDatasets, store: StoreDep, page: Pa
     """The runs of a dataset, the newest first."""
     project = datasets.project
     dataset = await datasets.find(name)
-    runs: dict[str, list[Json]] = {}
-    for row in await _rows(store, project, "payload.datasetId", dataset.id):
-        runs.setdefault(row["payload"]["runId"], []).append(row)
-    every = [_run(dataset, rows) for rows in reversed(runs.values())]
+    rows = await _rows(store, project, "payload.datasetId", dataset.id)
+    runs = group_pairs((row["payload"]["runId"], row) for row in rows)
+    every = [_run(dataset, items) for items in reversed(runs.values())]
     return answer({"data": list(cut(every, page, limit)), "meta": meta(page, limit, len(every))})
 
 

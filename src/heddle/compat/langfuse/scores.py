@@ -19,9 +19,9 @@ from heddle.compat.langfuse.access import (
     API,
     REFUSING,
     Conditions,
-    KeyedProject,
     Limit,
     OfProject,
+    OfProjectStore,
     Page,
     answer_with,
     body_api,
@@ -32,7 +32,6 @@ from heddle.compat.langfuse.access import (
 )
 from heddle.errors import HeddleError, InvalidRequest, NotFound, TooLarge
 from heddle.http.routing import RequestModel, answer, group, off_loop, validate
-from heddle.http.state import ServerState
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.trace.feedback.models import RUNNABLE, FeedbackCreateReq
 from heddle.trace.feedback.roots import CREATOR, find_roots, move, waiting_ref
@@ -59,7 +58,7 @@ class Score:
     trace_id: str | None = None
     observation_id: str | None = None
     session_id: str | None = None
-    run_id: str | None = None
+    dataset_run_id: str | None = None
     comment: str | None = None
     metadata: Any = None
     environment: str = "default"
@@ -97,13 +96,19 @@ FIELDS = {
     "traceId": "trace_id",
     "observationId": "observation_id",
     "sessionId": "session_id",
-    "datasetRunId": "run_id",
+    "datasetRunId": "dataset_run_id",
     "comment": "comment",
     "metadata": "metadata",
     "environment": "environment",
     "source": "source",
 }
 """Fields of the payload, and of a score."""
+
+
+def compare_number(operator: str, value: float) -> Json:
+    """The condition that the value of a score is a number that compares so."""
+    number = {"$convert": {"input": {"$getField": "payload.output"}, "to": "double"}}
+    return {operator: [number, {"$literal": value}]}
 
 
 @dataclass(slots=True)
@@ -119,17 +124,11 @@ class Selection(Conditions):
     def number(self, operator: str, value: float | None) -> None:
         """The value is a number that compares so; None is no condition."""
         if value is not None:
-            number = {"$convert": {"input": {"$getField": self.path("output")}, "to": "double"}}
-            self.conditions.append({operator: [number, {"$literal": value}]})
+            self.conditions.append(compare_number(operator, value))
 
 
-class StoredScores:
+class StoredScores(OfProjectStore):
     """The scores of one project, for one caller."""
-
-    def __init__(self, state: ServerState, project: KeyedProject) -> None:
-        self._store = state.store
-        self._records = state.records
-        self.project = project
 
     async def create(self, scores: Sequence[Score]) -> None:
         """Store scores in one commit; one with the id of another replaces it. Raises InvalidRequest."""
@@ -195,8 +194,8 @@ class StoredScores:
             return refs.call_ref(project, score.observation_id)
         if score.trace_id:
             return roots.get(score.trace_id) or waiting_ref(project, score.trace_id)
-        if score.run_id:
-            return refs.call_ref(project, score.run_id)
+        if score.dataset_run_id:
+            return refs.call_ref(project, score.dataset_run_id)
         return f"{refs.INTERNAL}{project}/agent_conversation/{refs.quote_part(score.session_id or '')}"
 
     async def _scorer(self, name: str) -> refs.Ref:
@@ -223,7 +222,7 @@ def check_score(score: Score) -> None:
         raise InvalidRequest(f"value: a {score.data_type} score has a number", param="value")
     if score.observation_id and not score.trace_id:
         raise InvalidRequest("observationId: a score of an observation needs its traceId", param="traceId")
-    if not (score.trace_id or score.session_id or score.run_id):
+    if not (score.trace_id or score.session_id or score.dataset_run_id):
         raise InvalidRequest("A score needs a traceId, a sessionId or a datasetRunId", param="traceId")
 
 
@@ -237,6 +236,10 @@ MOST_AT_ONCE = 1000
 """Scores in one request."""
 _GROUPS = ("details", "subject", "annotation")
 _OPERATORS = {"<": "$lt", ">": "$gt", "<=": "$lte", ">=": "$gte", "=": "$eq"}
+
+
+_TAKEN = ("trace_id", "observation_id", "session_id", "dataset_run_id", "comment", "metadata", "source", "queue_id")
+"""What a score has as it was sent."""
 
 
 class CreateScore(RequestModel):
@@ -274,15 +277,8 @@ class CreateScore(RequestModel):
             value=value,
             data_type=kind,
             timestamp=times.to_micros(self.timestamp) if self.timestamp else times.now(),
-            trace_id=self.trace_id,
-            observation_id=self.observation_id,
-            session_id=self.session_id,
-            run_id=self.dataset_run_id,
-            comment=self.comment,
-            metadata=self.metadata,
             environment=self.environment or "default",
-            source=self.source,
-            queue_id=self.queue_id,
+            **{name: getattr(self, name) for name in _TAKEN},
         )
         check_score(made)
         return made
@@ -441,7 +437,7 @@ def _with_value(
             numbers = [float(word) for word in values]
         except ValueError:
             raise InvalidRequest(f"value: {values[0][:100]!r} is no number", param="value") from None
-        selection.conditions.append({"$or": [_is_number(number) for number in numbers]})
+        selection.conditions.append({"$or": [compare_number("$eq", number) for number in numbers]})
     elif kind == "BOOLEAN":
         if not {"true", "false"}.issuperset(values):
             raise InvalidRequest("value: a BOOLEAN score is true or false", param="value")
@@ -450,12 +446,6 @@ def _with_value(
         selection.among("output", values)
     else:
         raise InvalidRequest("value needs one dataType: NUMERIC, BOOLEAN or CATEGORICAL", param="dataType")
-
-
-def _is_number(number: float) -> Json:
-    one = Selection()
-    one.number("$eq", number)
-    return one.conditions[0]
 
 
 def _head(score: Score, project_id: str) -> Json:
@@ -502,8 +492,8 @@ def _subject(score: Score) -> Json:
     kind, key = (
         ("trace", score.trace_id)
         if score.trace_id
-        else ("experiment", score.run_id)
-        if score.run_id
+        else ("experiment", score.dataset_run_id)
+        if score.dataset_run_id
         else ("session", score.session_id)
     )
     return {"kind": kind, "id": key}

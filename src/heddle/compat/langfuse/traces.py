@@ -1,6 +1,6 @@
 """/api/public/{traces,observations,sessions}: calls, as clients of Langfuse read them back; traces deleted."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -14,9 +14,9 @@ from heddle.compat.langfuse.access import (
     API,
     REFUSING,
     Conditions,
-    KeyedProject,
     Limit,
     OfProject,
+    OfProjectStore,
     Page,
     meta,
     offset_of,
@@ -25,7 +25,6 @@ from heddle.compat.langfuse.access import (
 from heddle.compat.langfuse.scores import ReadScores, Selection, to_second
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
-from heddle.http.state import ServerState
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.read import CallReader, retention_of
 from heddle.trace.otel.packing import op_object_id
@@ -64,6 +63,20 @@ _COSTS = {
     "output": "completion_tokens_total_cost",
 }
 
+GROUPS = {
+    "core": ("id", "traceId", "projectId", "parentObservationId", "type", "startTime", "endTime"),
+    "basic": ("name", "level", "statusMessage", "version", "environment", "userId", "sessionId", "isRootObservation"),
+    "time": ("completionStartTime", "createdAt", "updatedAt"),
+    "io": ("input", "output"),
+    "metadata": ("metadata",),
+    "model": ("model", "modelParameters"),
+    "usage": ("usageDetails", "costDetails", "totalCost"),
+    "prompt": ("promptName", "promptVersion"),
+    "metrics": ("latency",),
+    "trace_context": ("tags", "release", "traceName"),
+}
+"""The groups of fields of an observation."""
+
 
 @dataclass(slots=True)
 class Chosen(Conditions):
@@ -80,13 +93,8 @@ class Chosen(Conditions):
             self.conditions.append({"$or": [shown, op]})
 
 
-class Observations:
+class Observations(OfProjectStore):
     """The calls of one project, for one caller."""
-
-    def __init__(self, state: ServerState, project: KeyedProject) -> None:
-        self._store = state.store
-        self._records = state.records
-        self.project = project
 
     def request(self, chosen: Chosen, limit: int | None = None, offset: int = 0, newest: bool = True) -> CallsQueryReq:
         """The query for some calls."""
@@ -124,7 +132,6 @@ class Observations:
 
 
 ReadObservations = Annotated[Observations, Depends(OfProject(Scope.READ, Observations))]
-WriteObservations = Annotated[Observations, Depends(OfProject(Scope.WRITE, Observations))]
 DeleteObservations = Annotated[Observations, Depends(OfProject(Scope.DELETE, Observations))]
 
 
@@ -239,82 +246,63 @@ class Observation:
         """What else its maker told."""
         return self._attributes.get("metadata") or self._own.get("metadata") or {}
 
-    def core(self) -> Json:
-        """What every answer says."""
-        call = self.call
+    def fields(self) -> Json:
+        """What the groups of fields are made of."""
+        call, usage = self.call, self.usage
+        own, exception, started = self._own, call.get("exception"), call["started_at"]
+        begun = own.get("completion_start_time") or self._attributes.get("completion_start_time")
+        level, message = (self._attributes.get(name) or own.get(name) for name in ("level", "status_message"))
+        model, parameters = self._attributes.get("model"), _object(own.get("model")).get("parameters")
+        prompt = _object(self._attributes.get("prompt") or own.get("prompt"))
         return {
             "id": call["id"],
             "traceId": self.trace_id,
             "projectId": self._project_id,
             "parentObservationId": call.get("parent_id"),
             "type": self.type,
-            "startTime": call["started_at"],
+            "startTime": started,
             "endTime": call.get("ended_at"),
-        }
-
-    def basic(self) -> Json:
-        """Name, level, who and where."""
-        exception = self.call.get("exception")
-        level = self._attributes.get("level") or self._own.get("level")
-        message = self._attributes.get("status_message") or self._own.get("status_message") or exception
-        return {
             "name": self.name,
             "level": ERROR if exception else str(level or DEFAULT),
-            "statusMessage": message,
+            "statusMessage": message or exception,
             "version": self._said("version"),
             "environment": self.environment,
             "userId": self.user_id,
-            "sessionId": self.call.get("thread_id"),
-            "isRootObservation": self.call.get("parent_id") is None,
+            "sessionId": call.get("thread_id"),
+            "isRootObservation": call.get("parent_id") is None,
+            "input": self.input,
+            "output": self.output,
+            "model": model if isinstance(model, str) else None,
+            "modelParameters": parameters or self._attributes.get("model_parameters"),
+            "promptName": prompt.get("name"),
+            "promptVersion": prompt.get("version"),
+            "usageDetails": usage,
+            "costDetails": self.costs,
+            "totalCost": self.cost,
+            "completionStartTime": str(begun).strip('"') if begun else None,
+            "createdAt": started,
+            "updatedAt": call.get("ended_at") or started,
+            "metadata": self.metadata,
+            "latency": self.seconds,
+            "tags": self.tags,
+            "release": self._said("release"),
+            "traceName": self.trace_name,
         }
 
-    def io(self, as_text: bool) -> Json:
-        """Input and output; as the second version of the interface has them, JSON text."""
-        values = {"input": self.input, "output": self.output}
-        return {name: _text(value) for name, value in values.items()} if as_text else values
-
-    def model(self) -> Json:
-        """The model that was asked, and how."""
-        parameters = _object(self._own.get("model")).get("parameters") or self._attributes.get("model_parameters")
-        model = self._attributes.get("model")
-        return {"model": model if isinstance(model, str) else None, "modelParameters": parameters}
-
-    def prompt(self) -> Json:
-        """The stored prompt that was used."""
-        found = _object(self._attributes.get("prompt") or self._own.get("prompt"))
-        return {"promptName": found.get("name"), "promptVersion": found.get("version")}
-
-    def usage_group(self) -> Json:
-        """Tokens and costs."""
-        return {"usageDetails": self.usage, "costDetails": self.costs, "totalCost": self.cost}
-
-    def times_group(self) -> Json:
-        """Instants besides start and end."""
-        begun = self._own.get("completion_start_time") or self._attributes.get("completion_start_time")
-        started = self.call["started_at"]
-        begun = str(begun).strip('"') if begun else None
-        return {"completionStartTime": begun, "createdAt": started, "updatedAt": self.call.get("ended_at") or started}
-
-    def trace_context(self) -> Json:
-        """What it says of its trace."""
-        return {"tags": self.tags, "release": self._said("release"), "traceName": self.trace_name}
+    def select(self, groups: Sequence[str]) -> Json:
+        """The fields of some groups, as the second version of the interface has them: input and output as JSON text."""
+        known = self.fields()
+        known |= {name: _text(known[name]) for name in GROUPS["io"]}
+        return {name: known[name] for group in groups for name in GROUPS[group]}
 
     def whole(self) -> Json:
         """Everything, as the first version of the interface has it."""
-        usage = self.usage
+        known, usage = self.fields(), self.usage
         counts = {name: sum(count for key, count in usage.items() if key.startswith(name)) for name in _WITHIN}
         return {
-            **self.core(),
-            **self.basic(),
-            **self.io(as_text=False),
-            **self.model(),
-            **self.prompt(),
-            **self.usage_group(),
-            **self.times_group(),
-            "metadata": self.metadata,
+            **{name: value for name, value in known.items() if name not in GROUPS["trace_context"]},
             "usage": {**counts, "total": sum(counts.values()), "unit": "TOKENS"},
-            "calculatedTotalCost": self.cost,
-            "latency": self.seconds,
+            "calculatedTotalCost": known["totalCost"],
             "promptId": None,
             "modelId": None,
         }
@@ -366,19 +354,6 @@ MOST_OBSERVATIONS = 10_000
 """Of one trace, or of a page of traces."""
 _MOST_SCORES = 1000
 _KINDS = {name: kind for kind, name in TYPES.items()}
-_GROUPS: dict[str, Callable[[Observation], Json]] = {
-    "core": lambda one: one.core(),
-    "basic": lambda one: one.basic(),
-    "time": lambda one: one.times_group(),
-    "io": lambda one: one.io(as_text=True),
-    "metadata": lambda one: {"metadata": one.metadata},
-    "model": lambda one: one.model(),
-    "usage": lambda one: one.usage_group(),
-    "prompt": lambda one: one.prompt(),
-    "metrics": lambda one: {"latency": one.seconds},
-    "trace_context": lambda one: one.trace_context(),
-}
-"""The groups of fields of an observation."""
 TraceId = Annotated[str | None, Query(alias="traceId")]
 SessionId = Annotated[str | None, Query(alias="sessionId")]
 UserId = Annotated[str | None, Query(alias="userId")]
@@ -444,8 +419,8 @@ async def list_observations_by_cursor(
 ) -> Response:
     """Observations, the newest first, with the groups of fields that are asked for."""
     groups = ["core", *([word.strip() for word in fields.split(",")] if fields else ["basic"])]
-    if strange := [word for word in groups if word not in _GROUPS]:
-        raise InvalidRequest(f"fields: {strange[0][:100]!r} is none of {', '.join(_GROUPS)}", param="fields")
+    if strange := [word for word in groups if word not in GROUPS]:
+        raise InvalidRequest(f"fields: {strange[0][:100]!r} is none of {', '.join(GROUPS)}", param="fields")
     if session_id is not None:
         chosen.filter["thread_ids"] = [session_id]
     if is_root:
@@ -454,7 +429,7 @@ async def list_observations_by_cursor(
         raise InvalidRequest("isRootObservation: only true is offered", param="isRootObservation")
     offset = offset_of(cursor)
     found = [one async for one in observations.read(observations.request(chosen, limit + 1, offset))]
-    data = [{key: value for name in groups for key, value in _GROUPS[name](one).items()} for one in found[:limit]]
+    data = [one.select(groups) for one in found[:limit]]
     more = {"cursor": to_cursor(offset + limit)} if len(found) > limit else {}
     return answer({"data": data, "meta": more})
 

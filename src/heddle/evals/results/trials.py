@@ -9,8 +9,8 @@ import orjson
 
 from heddle.errors import InvalidRequest
 from heddle.wire import jsontext, refs, times
-from heddle.wire.calls import CallRow, Usage
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import CallRow, Usage, cost_of_tokens
+from heddle.wire.inference import CostOf, sum_of_costs
 from heddle.wire.jsontypes import Json
 from heddle.wire.trials import OUTPUT_KEYS, Trial, TrialStats
 

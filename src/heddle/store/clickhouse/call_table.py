@@ -24,9 +24,8 @@ from heddle.store.query.clickhouse import ClickhouseDialect, once, text
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, balanced
 from heddle.wire import calls, refs
 from heddle.wire.batched import batched
-from heddle.wire.calls import COLUMNS, CallField, CallsQuery, ColumnType, CostTest, Filter, Usage
+from heddle.wire.calls import COLUMNS, CallField, CallsQuery, ColumnType, CostTest, Filter, Usage, cost_of_tokens
 from heddle.wire.calls import FieldKind as FieldKind
-from heddle.wire.inference import cost_of_tokens
 from heddle.wire.query import Search, fields, searches
 
 RID = "toInt64(bitShiftRight(cityHash64(c.project, c.id), 1))"

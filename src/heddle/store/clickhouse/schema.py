@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from heddle.wire import refs
+from heddle.wire.call_summary import NAMES, PLACES, PLAIN, WORDS
 from heddle.wire.calls import COLUMNS, CallColumn, ColumnType
-from heddle.wire.kinds import NAMES, PLACES, PLAIN, WORDS
 
 CALLS = "calls"
 CALL_KEYS = "call_keys"

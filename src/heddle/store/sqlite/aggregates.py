@@ -14,6 +14,7 @@ from heddle.store.sqlite.database import NameReader, Readers, Session, reads
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, AggregateRow, CallAggregate, Measure
 from heddle.wire.buckets import pieces
+from heddle.wire.call_summary import PLAIN
 from heddle.wire.calls import (
     ERROR,
     ModelUsage,
@@ -22,7 +23,6 @@ from heddle.wire.calls import (
     UniformRun,
 )
 from heddle.wire.inference import PriceChanges
-from heddle.wire.kinds import PLAIN
 
 _KEYS = {"op": "c.op", "user": "c.user", "model": "u.model", "thread_id": "c.thread_id"}
 _KEYS |= {"name": SqliteCallTable.label, "error_group": "c.error_group"}

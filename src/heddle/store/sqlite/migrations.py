@@ -42,9 +42,8 @@ from heddle.store.sqlite import blocks, body_sums, search, usage_repeats
 from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
-from heddle.wire.call_summary import read_error
+from heddle.wire.call_summary import KINDS, kind_of, read_error
 from heddle.wire.calls import ERROR
-from heddle.wire.kinds import KINDS, kind_of
 
 logger = logging.getLogger("heddle.store")
 

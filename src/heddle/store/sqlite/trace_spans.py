@@ -3,7 +3,7 @@
 from heddle.store.sqlite.calls import read_usage
 from heddle.store.sqlite.database import NameReader, Readers, Session, reads
 from heddle.wire import refs
-from heddle.wire.kinds import PLAIN
+from heddle.wire.call_summary import PLAIN
 from heddle.wire.outline import Outline, Span
 
 _LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"

@@ -9,6 +9,7 @@ from heddle.store.base import Store
 from heddle.store.control.agents.fields import COSTS
 from heddle.store.control.agents.table import CUSTOM, MORE_LISTS, MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS
 from heddle.trace.otel.reading import from_dump
+from heddle.trace.otel.span import KINDS, STATUS_CODES
 from heddle.wire import jsontext, times
 from heddle.wire.aggregates import Value
 from heddle.wire.jsontypes import Json
@@ -129,8 +130,6 @@ _TEXT_DETAILS = (
     "compaction_summary",
 )
 _LIST_DETAILS = ("system_instructions", "content_refs", "artifact_refs", "object_refs")
-_KINDS = frozenset(("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"))
-_CODES = frozenset(("UNSET", "OK", "ERROR"))
 
 
 def span_view(project_id: str, row: Json, columns: Iterable[Value], full: AgentSpan | None) -> Json:
@@ -143,7 +142,7 @@ def span_view(project_id: str, row: Json, columns: Iterable[Value], full: AgentS
     return {
         "project_id": project_id,
         **{name: row[name] for name in TEXTS},
-        "span_kind": row["span_kind"] if row["span_kind"] in _KINDS else "UNSPECIFIED",
+        "span_kind": row["span_kind"] if row["span_kind"] in KINDS else "UNSPECIFIED",
         "status_code": status(row["status_code"]),
         "started_at": times.to_iso(row["started_at"]),
         "ended_at": times.to_iso(row["ended_at"]),
@@ -163,4 +162,4 @@ def span_view(project_id: str, row: Json, columns: Iterable[Value], full: AgentS
 
 def status(code: str) -> str:
     """A status code that answers may show."""
-    return code if code in _CODES else "UNSET"
+    return code if code in STATUS_CODES else "UNSET"

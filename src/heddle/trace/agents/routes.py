@@ -291,15 +291,15 @@ async def agents_conversations_spans(body: AgentConversationSpansReq, caller: Re
     found = await store.agent_spans.conversations(selected, ids, MAX_SPANS) if ids else {}
     turns = {row["trace_id"]: conversation_id for conversation_id, rows in found.items() for row in rows}
     said = await _feedback(store, project, ids, turns)
-    shown = {
-        conversation_id: {
+    conversations = [
+        {
             "conversation_id": conversation_id,
             "spans": [_span(row) for row in found.get(conversation_id, ())],
             "spans_feedback": said.get(conversation_id, []),
         }
-        for conversation_id in ids
-    }
-    return answer({"conversations": [shown[conversation_id] for conversation_id in body.conversation_ids]})
+        for conversation_id in body.conversation_ids
+    ]
+    return answer({"conversations": conversations})
 
 
 async def _feedback(store: Store, project: str, ids: Iterable[str], turns: dict[str, str]) -> dict[str, list[Json]]:

@@ -30,6 +30,7 @@ from heddle.trace.feedback.models import RUNNABLE
 from heddle.trace.stats import cost_of_sums
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import CallAggregate, Measure, Value
+from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import CallsQuery, Filter, UniformRun
 from heddle.wire.query import parse_query
@@ -200,7 +201,6 @@ class AlertTestRes(ResponseModel):
     delivery_ids: list[str]
 
 
-_PART = 500
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _LATENCY = Value("latency_ms")
 
@@ -252,11 +252,12 @@ async def _measure_cost(store: Store, query: CallsQuery, runs: Sequence[UniformR
 async def _measure_score(store: Store, query: CallsQuery, rule: AlertRule, window: Window) -> Measurement:
     """The mean of the scores that calls of the filter were given."""
     given: list[tuple[str, float]] = []
+    path = rule.score_path.split(".") if rule.score_path else ()
 
     def take(row: Any) -> None:
-        number = _number_at(orjson.loads(row.payload).get("output"), rule.score_path)
-        if number is not None:
-            given.append((row.weave_ref, number))
+        number = jsontext.follow(orjson.loads(row.payload).get("output"), path)
+        if isinstance(number, int | float):
+            given.append((row.weave_ref, float(number)))
 
     await store.feedback.scan(query.project, window, ("weave_ref", "payload"), take)
     if query.filter != Filter() or query.query is not None:
@@ -272,17 +273,11 @@ async def _find_chosen(store: Store, query: CallsQuery, targets: Sequence[str]) 
     if query.filter.call_ids is not None:
         ids = [call_id for call_id in ids if call_id in query.filter.call_ids]
     found: set[str] = set()
-    for start in range(0, len(ids), _PART):
-        part = replace(query.filter, call_ids=tuple(ids[start : start + _PART]))
+    for some in batched(ids):
+        part = replace(query.filter, call_ids=tuple(some))
         async for rows in store.calls.stream(CallsQuery(query.project, part, query.query)):
             found.update(refs.call_ref(query.project, row.id) for row in rows)
     return found
-
-
-def _number_at(value: Any, path: str | None) -> float | None:
-    for part in path.split(".") if path else ():
-        value = value.get(part) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) else None
 
 
 logger = logging.getLogger("heddle.alerts")

@@ -263,6 +263,8 @@ SCORER_FIELDS = (
     "scorer_rating_reasons",
     "scorer_rating_confidences",
 )
+_REFS = {"runnable_ref": ("object", "op"), "call_ref": ("call",), "trigger_ref": ("object",)}
+"""Refs of scorers, and the kinds that they may have."""
 _TONE = re.compile("_(?:medium-light|medium-dark|medium|light|dark)_skin_tone")
 
 
@@ -289,28 +291,25 @@ def check_feedback(row: FeedbackCreateReq, project: str) -> None:
             if getattr(row, name):
                 raise InvalidRequest(f"{name} is not allowed for non-runnable feedback")
     _check_scorer_fields(row)
-    _check_refs(row)
+    for name, kinds in _REFS.items():
+        if getattr(row, name):
+            _ref(row, name, kinds)
 
 
 def _check_reaction(row: FeedbackCreateReq) -> None:
     shown = row.payload.get("emoji")
     if not isinstance(shown, str):
         raise InvalidRequest(f"Invalid payload for feedback_type {REACTION}: emoji must be a text")
-    if len(shown) > MAX_REACTION or _emoji_count(shown) != 1:
+    if len(shown) > MAX_REACTION or _emoji().emoji_count(shown) != 1:
         raise InvalidRequest("Value of emoji key in payload must be exactly one emoji")
 
 
-@lru_cache(2000)
 @cache
 def _emoji() -> Any:
     """The library, which is loaded with the first reaction: it brings every emoji in every language."""
     import emoji
 
     return emoji
-
-
-def _emoji_count(text: str) -> int:
-    return int(_emoji().emoji_count(text))
 
 
 def _check_note(row: FeedbackCreateReq) -> None:
@@ -322,33 +321,28 @@ def _check_note(row: FeedbackCreateReq) -> None:
 
 
 def _check_annotation(row: FeedbackCreateReq, project: str) -> None:
-    name = _subtype(row.feedback_type, ANNOTATION, "annotation")
-    _require(row, ("annotation_ref",), "annotation feedback")
-    ref = _ref(row, "annotation_ref", ("object",))
-    if ref.name != name:
-        raise InvalidRequest(f"annotation_ref must point to an object with name {name}")
+    ref = _target(row, ANNOTATION, ("object",), "value")
     if ref.project != project:
         raise InvalidRequest("annotation_ref does not belong to the project of the feedback")
-    if "value" not in row.payload:
-        raise InvalidRequest(f"Invalid payload for feedback_type {row.feedback_type}: value is required")
 
 
 def _check_runnable(row: FeedbackCreateReq) -> None:
-    name = _subtype(row.feedback_type, RUNNABLE, "runnable")
-    _require(row, ("runnable_ref",), "runnable feedback")
-    ref = _ref(row, "runnable_ref", ("object", "op"))
-    if ref.name != name:
-        raise InvalidRequest(f"runnable_ref must point to an object with name {name}")
-    if ref.kind == "op" and not row.call_ref:
+    if _target(row, RUNNABLE, ("object", "op"), "output").kind == "op" and not row.call_ref:
         raise InvalidRequest("call_ref is required for runnable feedback on ops")
-    if "output" not in row.payload:
-        raise InvalidRequest(f"Invalid payload for feedback_type {row.feedback_type}: output is required")
 
 
-def _subtype(feedback_type: str, family: str, word: str) -> str:
-    if not feedback_type.startswith(family + "."):
-        raise InvalidRequest(f"Invalid {word} feedback type: {feedback_type[:200]}")
-    return feedback_type[len(family) + 1 :]
+def _target(row: FeedbackCreateReq, family: str, kinds: tuple[str, ...], needed: str) -> refs.Ref:
+    """The object that feedback of a family names in its type and by a ref; `needed` is what its payload has."""
+    word, kind = family.rpartition(".")[2], row.feedback_type
+    if not kind.startswith(family + "."):
+        raise InvalidRequest(f"Invalid {word} feedback type: {kind[:200]}")
+    _require(row, (f"{word}_ref",), f"{word} feedback")
+    ref, name = _ref(row, f"{word}_ref", kinds), kind[len(family) + 1 :]
+    if ref.name != name:
+        raise InvalidRequest(f"{word}_ref must point to an object with name {name}")
+    if needed not in row.payload:
+        raise InvalidRequest(f"Invalid payload for feedback_type {kind}: {needed} is required")
+    return ref
 
 
 def _require(row: FeedbackCreateReq, names: tuple[str, ...], what: str) -> None:
@@ -367,15 +361,6 @@ def _check_scorer_fields(row: FeedbackCreateReq) -> None:
         )
     if kind == AGENT_USER_FEEDBACK and not row.scorer_tags:
         raise InvalidRequest("scorer_tags is required for agent user feedback")
-
-
-def _check_refs(row: FeedbackCreateReq) -> None:
-    if row.runnable_ref:
-        _ref(row, "runnable_ref", ("object", "op"))
-    if row.call_ref:
-        _ref(row, "call_ref", ("call",))
-    if row.trigger_ref:
-        _ref(row, "trigger_ref", ("object",))
 
 
 def _ref(row: FeedbackCreateReq, name: str, kinds: tuple[str, ...]) -> refs.Ref:
@@ -421,7 +406,7 @@ async def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) 
     if spec_text is None:
         raise InvalidRequest(f"Annotation ref {shown} not found")
     spec = orjson.loads(spec_text)
-    if not isinstance(spec, dict) or not all(_is_any_of(spec.get(name), kinds) for name, kinds in _SPEC_FIELDS.items()):
+    if not isinstance(spec, dict) or not all(isinstance(spec.get(name), kind) for name, kind in _SPEC_FIELDS.items()):
         raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec")
     try:
         valid = await json_schemas.is_valid(row.payload["value"], spec.get("field_schema", {}))
@@ -433,14 +418,10 @@ async def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) 
         raise InvalidRequest("Feedback payload does not match annotation spec")
 
 
-_SPEC_FIELDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "description": (str,),
-    "field_schema": (dict,),
-    "unique_among_creators": (bool,),
-    "op_scope": (list,),
+_SPEC_FIELDS: dict[str, Any] = {
+    "name": str | None,
+    "description": str | None,
+    "field_schema": dict | None,
+    "unique_among_creators": bool | None,
+    "op_scope": list | None,
 }
-
-
-def _is_any_of(value: Any, kinds: tuple[type, ...]) -> bool:
-    return value is None or isinstance(value, kinds)

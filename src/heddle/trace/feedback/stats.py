@@ -10,17 +10,12 @@ import orjson
 from heddle.errors import InvalidRequest
 from heddle.store.control.feedback import Window
 from heddle.trace.feedback.models import FeedbackAggregateReq, FeedbackMetricSpec, FeedbackStatsReq
-from heddle.wire import times
+from heddle.wire import jsontext, times
 from heddle.wire.buckets import HOUR, AggregationType, Buckets, filled, make_buckets, percentile_name, summarise
 
 JSON_PATH = re.compile(r"[A-Za-z0-9_. ]+")
 
 _COUNT_ONLY = "Only the aggregation 'count' applies to categorical values"
-
-
-def slug_of(json_path: str) -> str:
-    """The name of a path inside the keys of an answer."""
-    return json_path.replace(".", "_").replace(" ", "_")
 
 
 class PayloadMetric:
@@ -33,7 +28,7 @@ class PayloadMetric:
             raise InvalidRequest(_COUNT_ONLY)
         for percentile in spec.percentiles:
             percentile_name(percentile)
-        self.slug = slug_of(spec.json_path)
+        self.slug = spec.json_path.replace(".", "_").replace(" ", "_")
         self.aggregations = spec.aggregations
         # Quantiles of truth values or of words mean nothing; they are ignored.
         self.percentiles = spec.percentiles if spec.value_type == "numeric" else []
@@ -43,10 +38,7 @@ class PayloadMetric:
 
     def take(self, bucket: int, payload: Any) -> None:
         """Note the value of one payload, when it has the asked type."""
-        value = payload
-        for part in self._parts:
-            value = value.get(part) if isinstance(value, dict) else None
-        number = self._number(value)
+        number = self._number(jsontext.follow(payload, self._parts))
         if number is not None:
             self.values[bucket].append(number)
 

@@ -96,13 +96,13 @@ def add_events(span: OtelSpan, events: list[LogEvent]) -> None:
     own = {key: parse_json(value) for key, value in span.attributes.items()}
     for event in events:
         if (event.name, event.time) not in known:
-            said = {key: value for key, value in event.attributes.items() if not _is_said(own, key, value)}
+            said = {
+                key: value
+                for key, value in event.attributes.items()
+                if not (key in own and own[key] == parse_json(value))
+            }
             span.events.append(OtelEvent(event.name, event.time, said, event.dropped_attributes))
     span.events.sort(key=lambda event: event.time)
-
-
-def _is_said(own: Json, key: str, value: Any) -> bool:
-    return key in own and own[key] == parse_json(value)
 
 
 def span_of_events(trace_id: str, span_id: str, events: list[LogEvent]) -> OtelSpan:
@@ -238,7 +238,7 @@ def _turns(agent: Agent, events: Mapping[str, LogEvent]) -> list[_Turn]:
             current = turns.setdefault(named, _Turn(named))
         elif is_prompt:
             current = turns[record] = _Turn(record)
-        elif current is None and not _is_work(agent, event):
+        elif current is None and event.name.removeprefix(agent.prefix) not in _WORK:
             early[record] = event
             continue
         elif current is None:
@@ -255,10 +255,6 @@ def _sequence(event: LogEvent) -> int:
 
 
 _WORK = ("api_request", "api_error", "tool_result", "sse_event", "websocket_request", "websocket_event")
-
-
-def _is_work(agent: Agent, event: LogEvent) -> bool:
-    return event.name.removeprefix(agent.prefix) in _WORK
 
 
 class _TurnSpans:
@@ -402,7 +398,8 @@ class _TurnSpans:
             span.status_message = to_text(values.get("error")) or to_text(values.get(came)) or "failed"
         if (tool_id := to_text(_tool_id(values))) is not None:
             self._by_tool[tool_id] = span
-            decided = [one for one in self._rest if _is_decision(one) and _tool_id(one.attributes) == tool_id]
+            decisions = (one for one in self._rest if one.name.endswith(".tool_decision"))
+            decided = [one for one in decisions if _tool_id(one.attributes) == tool_id]
             self._rest = [one for one in self._rest if one not in decided]
             add_events(span, decided)
         return span
@@ -458,10 +455,6 @@ def _set_tokens(span: OtelSpan, values: Json, given: tuple[str, ...], came: str)
     span.attributes["gen_ai.usage.output_tokens"] = to_count(values.get(came)) or 0
     for name, count in zip(("cache_read", "cache_creation"), counts[1:], strict=False):
         span.attributes[f"gen_ai.usage.{name}.input_tokens"] = count
-
-
-def _is_decision(event: LogEvent) -> bool:
-    return event.name.endswith(".tool_decision")
 
 
 def _tool_id(values: Json) -> Any:

@@ -17,9 +17,9 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.wire import jsontext, protobuf
+from heddle.wire import jsontext, otlp
 from heddle.wire.jsontypes import Json
-from heddle.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, signed, varint
+from heddle.wire.otlp import BYTES, FIXED32, FIXED64, VARINT, Malformed, signed, varint
 
 Attribute = tuple[str, Any]
 
@@ -43,7 +43,7 @@ def attribute(data: bytes, at: int, end: int, depth: int = 0) -> Attribute:
 def _any_attribute(data: bytes, at: int, end: int, depth: int) -> Attribute:
     """A KeyValue of any shape; a message field that comes twice is the two contents joined."""
     key, parts = "", []
-    for number, wire, start, stop in protobuf.fields(data, at, end):
+    for number, wire, start, stop in otlp.fields(data, at, end):
         if number == 1 and wire == BYTES:
             key = data[start:stop].decode()
         elif number == 2 and wire == BYTES:
@@ -75,7 +75,7 @@ def any_value(data: bytes, at: int, end: int, depth: int) -> Any:
 def _any_value(data: bytes, at: int, end: int, depth: int) -> Any:
     """An AnyValue of any shape: the last kind that it holds counts, a list that comes in parts is joined."""
     kind, parts = 0, [b""]
-    for number, wire, start, stop in protobuf.fields(data, at, end):
+    for number, wire, start, stop in otlp.fields(data, at, end):
         if _VALUE_WIRES.get(number) == wire:
             if number != kind or number not in _LISTS:
                 parts = []
@@ -102,9 +102,7 @@ def _content_of(kind: int, held: bytes, depth: int) -> Any:
     if depth >= MAX_DEPTH:
         raise Malformed(f"attribute values are nested deeper than {MAX_DEPTH} levels")
     items = [
-        (start, stop)
-        for number, wire, start, stop in protobuf.fields(held, 0, len(held))
-        if (number, wire) == (1, BYTES)
+        (start, stop) for number, wire, start, stop in otlp.fields(held, 0, len(held)) if (number, wire) == (1, BYTES)
     ]
     if kind == 5:
         return [any_value(held, start, stop, depth + 1) for start, stop in items]
@@ -326,7 +324,7 @@ _double, _fixed64, _sfixed64, _fixed32 = (Struct(f"<{code}").unpack_from for cod
 MAX_NUMBERS = 10_000
 """How many numbers one list of a message may hold, such as the buckets of a histogram."""
 _SHORT = 96
-_LEAST_TAG, _MOST_TAG = 1 << 3, protobuf.MAX_NUMBER << 3 | 7
+_LEAST_TAG, _MOST_TAG = 1 << 3, otlp.MAX_NUMBER << 3 | 7
 _STRUCTURES = (dict, list)
 Read = Callable[[bytes, int, int, Any, Export], None]
 """Reads the content of a field, between two positions, into the message that it belongs to."""
@@ -493,7 +491,7 @@ class Message:
             elif wire == FIXED64:
                 at = start + 8
             else:
-                start, at = protobuf.content(data, start, tag >> 3, wire)
+                start, at = otlp.content(data, start, tag >> 3, wire)
             if at > end:
                 raise Malformed("a field is longer than what holds it")
             if (read := readers.get(tag)) is not None:

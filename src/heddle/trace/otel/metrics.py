@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from heddle.http.routing import off_loop
-from heddle.settings import Settings
-from heddle.store.base import Store
-from heddle.trace.otel.export import MISSING, SERVICE_NAME, Cause, ProjectResolver, Rejected
+from heddle.trace.otel.export import MISSING, SERVICE_NAME, Cause, SignalExport
 from heddle.trace.otel.signals import (
     CUMULATIVE,
     DELTA,
@@ -38,7 +36,6 @@ from heddle.wire.metric_series import (
     attributes_text,
     digest,
 )
-from heddle.wire.records import Records
 
 MAX_NAME, MAX_ATTRIBUTES = 255, 8192
 """The longest name of a metric, and the most bytes of the attributes of a point, as JSON."""
@@ -60,15 +57,8 @@ class _Reporter:
     resource: str
 
 
-class MetricsExport:
-    """The metrics of one request; the points that are rejected gather in `rejected`."""
-
-    def __init__(self, settings: Settings, store: Store, records: Records, projects: ProjectResolver) -> None:
-        del records
-        self.rejected = Rejected()
-        self._settings = settings
-        self._store = store
-        self._projects = projects
+class MetricsExport(SignalExport):
+    """The metrics of one request."""
 
     async def store(self, body: bytes, is_json: bool) -> int:
         """Count the points; how many. Raises HeddleError, and then nothing is counted."""

@@ -14,6 +14,7 @@ import orjson
 from heddle.auth import Caller
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.trace.calls.models import DISPLAY_NAME_MAX, OP_NAME_MAX
 from heddle.trace.calls.write import CallWrites, Packed, Packer, run_id, usage_entries
 from heddle.trace.feedback.roots import move_to_roots
 from heddle.trace.otel.reading import SpanReading, is_about_agents, read
@@ -35,9 +36,6 @@ from heddle.wire.jsontypes import Json
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Records, op_value
 from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
-_MAX_STEP = 2**63 - 1
-OP_NAME_MAX = 128
-DISPLAY_NAME_MAX = 1024
 NAMELESS = "unknown"
 _DELIMITER = re.compile(r"[,;| /?.]")
 _UNSAFE = re.compile(r"[^\w.-]")
@@ -258,7 +256,7 @@ def _to_step(value: Any) -> int | None:
         step = int(value) if isinstance(value, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return None
-    return step if step and abs(step) <= _MAX_STEP else None
+    return step if step and abs(step) < 2**63 else None
 
 
 def _to_instant(given: Any, otherwise: int) -> int:

@@ -24,8 +24,7 @@ from heddle.trace.otel.conventions.convention import (
     to_text,
 )
 from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists, split_key, status_name, to_span
-from heddle.wire.conversation.bodies import is_serialised_request
-from heddle.wire.conversation.messages import join_system_texts, join_thoughts
+from heddle.wire.conversation.messages import is_serialised_request, join_system_texts, join_thoughts
 from heddle.wire.conversation.parts import as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan
@@ -333,7 +332,7 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
     if found.inputs and found.output is not None and not is_serialised:
         return
     _messages(span, plan, agent)
-    if is_serialised and _holds_messages(agent.input_messages):
+    if is_serialised and any(one["parts"] for one in agent.input_messages):
         # The span keeps what its library wrote of its own objects.
         found.inputs, found.inputs_from = {}, None
         if agent.output_messages:
@@ -362,11 +361,6 @@ def _step_value(span: OtelSpan, plan: _Plan, place: int) -> Any:
     """What a step without messages was given (0) or gave (1), as far as a convention says where that stands."""
     pairs = (one.tool for one, _ in plan.known if one.tool is not None)
     return next((parse_json(value) for pair in pairs if (value := span.attributes.get(pair[place])) is not None), None)
-
-
-def _holds_messages(messages: list[Json]) -> bool:
-    """True for messages that say something."""
-    return any(one["parts"] for one in messages)
 
 
 def _unquoted(key: str, value: Any, tree: Json) -> Any:

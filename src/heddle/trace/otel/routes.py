@@ -1,7 +1,7 @@
 """Where exporters of OpenTelemetry send spans, log records and metrics: encodings, answers, and what was lost."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -9,27 +9,13 @@ from heddle.auth import Caller
 from heddle.errors import HeddleError, UnsupportedMedia
 from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, hot, local
 from heddle.http.state import ServerState
-from heddle.settings import Settings
-from heddle.store.base import Store
-from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, Rejected, RejectionLog
+from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, RejectionLog, SignalExport
 from heddle.trace.otel.metrics import MetricsExport
 from heddle.wire.otlp import PROTOBUF, encode_partial_success
-from heddle.wire.records import Records
 
 JSON = "application/json"
 _log = RejectionLog()
 router: APIRouter = group("OpenTelemetry")
-
-
-class SignalExport(Protocol):
-    """What stores one export of a signal; what it rejects gathers in `rejected`."""
-
-    rejected: Rejected
-
-    def __init__(self, settings: Settings, store: Store, records: Records, projects: ProjectResolver) -> None: ...
-
-    async def store(self, body: bytes, is_json: bool) -> int:
-        """Store everything; how many items. Raises HeddleError, and then nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)

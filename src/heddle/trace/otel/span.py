@@ -342,7 +342,7 @@ def _restored(kind: Callable[..., T], names: Mapping[str, str], dumps: Any) -> l
     listed = [item for item in dumps if isinstance(item, dict)] if isinstance(dumps, list) else []
     made = []
     for item in listed:
-        found = kind(attributes=flatten(_dict_at(item, "attributes")))
+        found = kind(attributes=flatten(_at(item, "attributes", _NOTHING)))
         for shown, name in names.items():
             if type(item.get(shown)) is type(getattr(found, name)):
                 setattr(found, name, item[shown])
@@ -352,44 +352,38 @@ def _restored(kind: Callable[..., T], names: Mapping[str, str], dumps: Any) -> l
 
 def to_span(dump: Json) -> OtelSpan:
     """The span of a dump; what the dump lacks, or holds in another form, is empty."""
-    context, status = _dict_at(dump, "context"), _dict_at(dump, "status")
-    resource, scope = _dict_at(dump, "resource"), _dict_at(dump, "scope")
+    context, status = _at(dump, "context", _NOTHING), _at(dump, "status", _NOTHING)
+    resource, scope = _at(dump, "resource", _NOTHING), _at(dump, "scope", _NOTHING)
     texts = dump.get("json_attributes")
     return OtelSpan(
-        name=_text_at(dump, "name"),
-        trace_id=_text_at(context, "trace_id"),
-        span_id=_text_at(context, "span_id"),
-        parent_id=_text_at(dump, "parent_id"),
+        name=_at(dump, "name", ""),
+        trace_id=_at(context, "trace_id", ""),
+        span_id=_at(context, "span_id", ""),
+        parent_id=_at(dump, "parent_id", ""),
         start=_parse_time(dump.get("start_time")),
         end=_parse_time(dump.get("end_time")),
         kind=_index_of(KINDS, dump.get("kind")),
-        attributes=flatten(_dict_at(dump, "attributes"), texts if isinstance(texts, list) else ()),
+        attributes=flatten(_at(dump, "attributes", _NOTHING), texts if isinstance(texts, list) else ()),
         status_code=_index_of(STATUS_CODES, status.get("code")),
-        status_message=_text_at(status, "message"),
-        trace_state=_text_at(context, "trace_state"),
+        status_message=_at(status, "message", ""),
+        trace_state=_at(context, "trace_state", ""),
         events=_restored(OtelEvent, _EVENT, dump.get("events")),
         links=_restored(OtelLink, _LINK, dump.get("links")),
-        scope=_text_at(scope, "name"),
-        scope_version=_text_at(scope, "version"),
-        resource=flatten(_dict_at(resource, "attributes")),
-        resource_dropped=_int_at(resource, "dropped_attributes_count"),
+        scope=_at(scope, "name", ""),
+        scope_version=_at(scope, "version", ""),
+        resource=flatten(_at(resource, "attributes", _NOTHING)),
+        resource_dropped=_at(resource, "dropped_attributes_count", 0),
         is_of_logs=dump.get("of_logs") is True,
     )
 
 
-def _dict_at(holder: Json, name: str) -> Json:
+_NOTHING: Json = {}
+
+
+def _at(holder: Json, name: str, otherwise: T) -> T:
+    """What a dump holds under a name, where that is of the type of the other."""
     found = holder.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _text_at(holder: Json, name: str) -> str:
-    found = holder.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _int_at(holder: Json, name: str) -> int:
-    found = holder.get(name)
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, type(otherwise)) else otherwise
 
 
 def _index_of(words: tuple[str, ...], word: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.wire.protobuf import BYTES, FIXED64, VARINT, Malformed, fields, varint, write
+from heddle.wire.otlp import BYTES, FIXED64, VARINT, Malformed, fields, varint, write
 
 Array = np.ndarray[Any, Any]
 Messages = dict[int, list[tuple[int, bytes | int]]]

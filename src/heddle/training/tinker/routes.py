@@ -59,8 +59,7 @@ from heddle.training.tinker.service import (
 )
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
-from heddle.wire.otlp import PROTOBUF
-from heddle.wire.protobuf import Malformed
+from heddle.wire.otlp import PROTOBUF, Malformed
 
 router = group("Tinker")
 ROUTERS = (router,)

@@ -22,8 +22,17 @@ from heddle.ui.reads import calls_row
 from heddle.ui.reads.calls_row import MOST_SCORED, NEWEST_FIRST, Hit, find_hits, search_in
 from heddle.wire import refs, times
 from heddle.wire.aggregates import ALL_TIME, CALLS_AND_ERRORS, CallAggregate, cut_run
-from heddle.wire.calls import CallConditions, CallRow, CallsQuery, CostTest, Filter, SortTerm, UniformRun
-from heddle.wire.inference import CostOf, PricesOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import (
+    CallConditions,
+    CallRow,
+    CallsQuery,
+    CostTest,
+    Filter,
+    SortTerm,
+    UniformRun,
+    cost_of_tokens,
+)
+from heddle.wire.inference import CostOf, PricesOf, sum_of_costs
 from heddle.wire.query import (
     And,
     Compare,

@@ -11,13 +11,12 @@ import orjson
 
 from heddle.store.base import Store
 from heddle.wire import refs
-from heddle.wire.call_summary import problem_of
+from heddle.wire.call_summary import PLAIN, problem_of
 from heddle.wire.calls import STATUS_WORDS, SUCCESS, CallRow, CallsQuery, Filter, SortTerm
 from heddle.wire.conversation.call import of_call, of_value
 from heddle.wire.conversation.parts import media
 from heddle.wire.inference import CostOf
 from heddle.wire.jsontypes import Json
-from heddle.wire.kinds import PLAIN
 from heddle.wire.query import Operation, Search, searches
 from heddle.wire.search import TextSearch, excerpt, parse_search, score, searched
 

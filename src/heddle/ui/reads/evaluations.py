@@ -13,8 +13,8 @@ from heddle.errors import InvalidRequest
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import refs
-from heddle.wire.calls import CallsQuery, Filter
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import CallsQuery, Filter, cost_of_tokens
+from heddle.wire.inference import CostOf, sum_of_costs
 from heddle.wire.jsontypes import Json
 from heddle.wire.trials import TrialsQuery, TrialStats, row_key, split_rows, trials_of
 

@@ -16,8 +16,8 @@ from heddle.store.control.feedback import Window
 from heddle.wire import refs, times
 from heddle.wire.aggregates import CALLS_AND_ERRORS, CallAggregate, Measure, Value, cut_run
 from heddle.wire.buckets import percentile_of, readable_width
-from heddle.wire.calls import CallsQuery, Filter, OpActivity, ProjectActivity, UniformRun, UsageSum
-from heddle.wire.inference import CostOf, PricesOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import CallsQuery, Filter, OpActivity, ProjectActivity, UniformRun, UsageSum, cost_of_tokens
+from heddle.wire.inference import CostOf, PricesOf, sum_of_costs
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")

@@ -14,9 +14,9 @@ from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, CallAggregate, Measure, cut_run
-from heddle.wire.calls import ERROR, RUNNING, SUCCESS, CallsQuery, Filter, ThreadRow, UsageSum
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
-from heddle.wire.kinds import PLAIN
+from heddle.wire.call_summary import PLAIN
+from heddle.wire.calls import ERROR, RUNNING, SUCCESS, CallsQuery, Filter, ThreadRow, UsageSum, cost_of_tokens
+from heddle.wire.inference import CostOf, sum_of_costs
 from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
 from heddle.wire.query import And, Compare, Field
 from heddle.wire.query import Literal as Constant

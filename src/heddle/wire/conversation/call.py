@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.wire import refs
-from heddle.wire.conversation.bodies import SYSTEM, read_choices, read_request, read_result, system_of
 from heddle.wire.conversation.messages import (
     KNOWN_ROLES,
+    SYSTEM,
     flatten_batches,
     is_message,
     join_messages,
     message,
     messages_of,
+    read_choices,
+    read_request,
+    read_result,
+    system_of,
     text_message,
 )
 from heddle.wire.conversation.parts import (
@@ -315,12 +319,10 @@ def _calls_no_tools(one: Json) -> bool:
 def _without_repeated(answered: list[Json], said: list[Json]) -> list[Json]:
     """An agent's output often repeats its whole state: what was said before is not said again."""
     first = [one for one in said if one["role"] != "system"]
-    repeats = bool(first) and len(answered) > len(first) and all(map(_is_same, first, answered))
+    pairs = zip(first, answered, strict=False)
+    is_same = all(one["role"] == other["role"] and one["parts"] == other["parts"] for one, other in pairs)
+    repeats = bool(first) and len(answered) > len(first) and is_same
     return answered[len(first) :] if repeats else answered
-
-
-def _is_same(one: Json, other: Json) -> bool:
-    return bool(one["role"] == other["role"] and one["parts"] == other["parts"])
 
 
 def _shown_messages(messages: Iterable[Json]) -> list[Json]:

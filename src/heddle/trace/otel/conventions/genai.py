@@ -15,8 +15,7 @@ from heddle.trace.otel.conventions.convention import (
     to_text,
 )
 from heddle.trace.otel.span import OtelSpan
-from heddle.wire.conversation.bodies import read_answer, read_request
-from heddle.wire.conversation.messages import join_calls, message, messages_of, text_message
+from heddle.wire.conversation.messages import join_calls, message, messages_of, read_answer, read_request, text_message
 from heddle.wire.conversation.parts import as_object, as_text, objects, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
