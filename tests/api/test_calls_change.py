@@ -1,5 +1,6 @@
 """All calls that a selection chooses, changed by one job of the server."""
 
+import json
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -56,6 +57,18 @@ def test_calls_are_chosen_by_a_ref_to_their_op(wire: Wire) -> None:
     done = change(wire, {"type": "delete"}, filter={"op_names": [f"{op}:*"]})
     assert (done["state"], done["result"]) == ("succeeded", {"done": 1})
     assert len(wire.calls(columns=["id"])) == 2
+
+
+def test_feedback_that_is_no_strict_json_is_given(wire: Wire) -> None:
+    fill(wire, 1)
+    payload = {"note": "half \ud800", "number": 2**65}
+    action = {"type": "feedback", "feedback_type": "odd", "payload": payload}
+    sent = json.dumps({"project_id": wire.project, "action": action})
+    answer = wire.client.post("/_ui/api/calls/change", content=sent, headers={"content-type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert ended(wire, answer.json()["id"])["result"] == {"done": 1}
+    (row,) = wire.post("/feedback/query")["result"]
+    assert row["payload"] == {"note": "half \ufffd", "number": 2**65}
 
 
 def test_feedback_is_given_once_to_each(wire: Wire) -> None:

@@ -19,6 +19,7 @@ import httpx
 import psutil
 import pytest
 
+from heddle.wire import times
 from tests.support import scale
 from tests.support.chat import until
 from tests.support.cli import heddle
@@ -47,9 +48,9 @@ MODEL = "months-model"
 TOKENS = {"prompt_tokens": 30, "completion_tokens": 7, "requests": 1}
 LARGE = 2000
 """Characters of an input that is kept in a file."""
-MADE_TO_STAY = {"api_keys", "costs", "eval_jobs"}
-"""Tables that grow with what people enter (an expired key still says who it was), and one that is tidied every hour,
-but not of this clock: at the end a start does it."""
+MADE_TO_STAY = {"api_keys", "audit_log", "costs", "eval_jobs"}
+"""Tables that grow with what people enter (an expired key still says who it was), or with how often retention finds
+something, and one that is tidied every hour, but not of this clock; see the end."""
 
 pytestmark = [
     pytest.mark.soak,
@@ -224,9 +225,8 @@ class Months:
         assert self.process.process is not None
         figures: dict[str, int] = {}
         with closing(connect(f"file:{self.process.data}/heddle.db?mode=ro", uri=True)) as raw:
-            tables = [
-                name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE rootpage AND type = 'table'")
-            ]
+            listed = raw.execute("SELECT name FROM sqlite_master WHERE rootpage AND type = 'table'").fetchall()
+            tables = [name for (name,) in listed if not name.startswith("sqlite_")]
             figures |= {name: raw.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
         sizes = [path.stat().st_size for path in self.process.data.rglob("*") if path.is_file()]
         top = psutil.Process(self.process.process.pid)
@@ -296,6 +296,9 @@ def check_end(months: Months) -> None:
     assert Counter(months.scores.values()) == dict.fromkeys(months.calls, 1)
     told = [(message["type"], message["signed"]) for message in months.hooks.messages]
     assert told == [(("alert.firing", "alert.resolved")[place % 2], True) for place in range(months.messages)]
+    since = times.to_micros(months.clock.now() - timedelta(days=KEPT_DAYS))
+    with closing(connect(f"file:{months.process.data}/heddle.db?mode=ro", uri=True)) as raw:
+        until(lambda: raw.execute("SELECT min(at) FROM audit_log").fetchone()[0] >= since, "the audit log ends, too")
     if DAYS < SETTLED:
         return
     weeks = months.weeks

@@ -233,8 +233,18 @@ def show_training(programs: Programs, address: str, console: Console) -> tuple[s
     )
     steps = _teach(programs.lines("heddle.demo.teach", address, PROJECT, NAME, str(STEPS)), console)
     after = _evaluate(programs, address, f"{model['address']}:step{len(steps)}")
-    console.print(_result_table(before, after, steps))
-    show_links(_training_links(pages_of(address), steps[-1]["job"], before["call"], after["call"]), console)
+    table = Table("reward", "before", "after", box=None)
+    rewards = (f"{before['reward']:.2f}", f"[bold green]{after['reward']:.2f}[/bold green]")
+    table.add_row(f"evaluation, {after['questions']} questions that training never saw", *rewards)
+    table.add_row(f"rollouts, first and last of {len(steps)} steps", *(f"{steps[i]['reward']:.2f}" for i in (0, -1)))
+    console.print(table)
+    pages = pages_of(address)
+    links = {
+        "the policies": f"{pages}/models",
+        "the last training job": f"{pages}/training/{steps[-1]['job']}",
+        "the evaluations side by side": f"{pages}/evaluations/compare?runs={before['call']},{after['call']}",
+    }
+    show_links(links, console)
     return f"{model['address']}:step0", f"{model['address']}:step{len(steps)}"
 
 
@@ -270,26 +280,6 @@ def _teach(lines: Iterable[str], console: Console) -> list[Json]:
                 steps.append(said["step"])
                 progress.update(bar, completed=said["step"]["number"], reward=said["step"]["reward"])
     return steps
-
-
-def _result_table(before: Json, after: Json, steps: list[Json]) -> Table:
-    table = Table("reward", "before", "after", box=None)
-    table.add_row(
-        f"evaluation, {after['questions']} questions that training never saw",
-        f"{before['reward']:.2f}",
-        f"[bold green]{after['reward']:.2f}[/bold green]",
-    )
-    table.add_row(f"rollouts, first and last of {len(steps)} steps", *(f"{steps[i]['reward']:.2f}" for i in (0, -1)))
-    return table
-
-
-def _training_links(pages: str, job: str, before: str, after: str) -> dict[str, str]:
-    """The pages that show where everything stands, by what they show."""
-    return {
-        "the policies": f"{pages}/models",
-        "the last training job": f"{pages}/training/{job}",
-        "the evaluations side by side": f"{pages}/evaluations/compare?runs={before},{after}",
-    }
 
 
 THREAD = "demo-visit"
@@ -341,7 +331,10 @@ def _show_everything(programs: Programs, stored: Project, address: str, console:
     _say(console, 2, "a program traced by the unmodified weave SDK, which knows nothing but that address")
     list(programs.lines("heddle.demo.program", PROJECT))
     _say(console, 3, "chats with the small model that heddle serves, through the unmodified OpenAI SDK")
-    _show_chats(list(programs.lines("heddle.demo.chats", address, PROJECT)), console)
+    table = Table("chat", "asked", "answered", "tokens", box=None)
+    for chat in _json_lines(programs.lines("heddle.demo.chats", address, PROJECT)):
+        table.add_row(chat["kind"], escape(chat["question"]), escape(str(chat["answer"])), str(chat["tokens"]))
+    console.print(table)
     _say(console, 4, "what heddle stored, the chats included, read back through its API")
     show(stored, console)
     _say(console, 5, "an agent that knows OpenTelemetry only: its spans are calls like all others", space=True)
@@ -375,11 +368,3 @@ def _links(stored: Project, pages: str) -> dict[str, str]:
 
 def _say(console: Console, number: int, text: str, space: bool = False) -> None:
     console.print(f"{chr(10) if space else ''}[bold]{number}.[/bold] {text}")
-
-
-def _show_chats(printed: list[str], console: Console) -> None:
-    table = Table("chat", "asked", "answered", "tokens", box=None)
-    for line in printed:
-        chat = json.loads(line)
-        table.add_row(chat["kind"], escape(chat["question"]), escape(str(chat["answer"])), str(chat["tokens"]))
-    console.print(table)

@@ -16,7 +16,7 @@ from heddle.store.base import Store
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import Call, Published, Records
+from heddle.wire.records import Call, Records
 from heddle.wire.training import Sampling
 
 Message = Json
@@ -183,21 +183,6 @@ async def read_dataset(reader: ObjectReader, dataset: Any, name: str) -> Dataset
     if not found_rows.count:
         raise InvalidRequest(f"The dataset of the evaluation {name} has no rows")
     return found_rows
-
-
-async def publish_dataset(
-    records: Records, caller: Caller, project_id: str, name: str, description: str | None, rows: Sequence[Json]
-) -> tuple[Published, list[str]]:
-    """Store rows as a version of a dataset; returns it and the digest of each row."""
-    digest, row_digests = await records.put_table(caller, project_id, rows)
-    table = f"{refs.INTERNAL}{caller.open(project_id)}/table/{digest}"
-    value = {**new_object("Dataset", name), "description": description, "rows": table}
-    return await records.publish(caller, project_id, name, value), row_digests
-
-
-def new_object(class_name: str, name: str) -> Json:
-    """The fields that the SDKs give every object of a class."""
-    return {"_type": class_name, "_class_name": class_name, "_bases": ["Object", "BaseModel"], "name": name}
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -265,20 +266,10 @@ class Evaluations:
             raise InvalidRequest(f"The evaluation run {spec.source[:100]!r} is not found")
         if not source.ended:
             raise InvalidRequest(f"The evaluation run {source.id[:100]!r} has not ended")
-        report = _report(run, None)
-        result = await EvaluationRun(
-            self._records,
-            run.caller,
-            spec.root(job, source),
-            source.predict_op,
-            repeat_answer,
-            scorers,
-            Asker(self._completions, run.caller, job.project_id),
-            lambda: read_cases(self._records, run.caller, job.project_id, source),
-            self._parallel,
-            PATIENCE,
-            report,
-        ).execute()
+        report, root = _report(run, None), spec.root(job, source)
+        cases = partial(read_cases, self._records, run.caller, job.project_id, source)
+        at_work = self._make_run(run.caller, root, source.predict_op, None, scorers, cases, report=report)
+        result = await at_work.execute()
         await report(result.cases)
         return asdict(result)
 
@@ -299,33 +290,28 @@ class Evaluations:
                 yield Case(f"{row.place}/0", row.example, row.value, 0, stored)
 
         root = Root(times.uuid7(), project_id, times.now(), plan.ref, model)
-        ask = Asker(self._completions, caller, project_id)
-        run = (self._records, caller, root, "Model.predict", repeat_answer, plan.scorers, ask, cases)
-        await EvaluationRun(*run, self._parallel, PATIENCE).execute()
+        await self._make_run(caller, root, "Model.predict", None, plan.scorers, cases).execute()
         return root.id
 
     def _plan_run(
         self, plan: Plan, model: Model, caller: Caller, root: Root, *, patience: int, report: Report | None = None
     ) -> EvaluationRun:
-        ask = Asker(self._completions, caller, root.project)
-
         async def cases() -> AsyncIterator[Case]:
             for trial in range(plan.trials):
                 async for row in plan.dataset.rows():
                     yield Case(f"{row.place}/{trial}", row.example, row.value, trial)
 
+        return self._make_run(caller, root, model.op_name, model, plan.scorers, cases, patience, report)
+
+    def _make_run(
+        self, caller: Caller, root: Root, op: str, model: Model | None, scorers: Sequence[Scorer],
+        cases: Callable[[], AsyncIterator[Case]], patience: int = PATIENCE, report: Report | None = None,
+    ) -> EvaluationRun:  # fmt: skip
+        """The run of a root's cases; without a model the answers are those that are stored."""
+        ask = Asker(self._completions, caller, root.project)
+        predict = repeat_answer if model is None else ask_model(model, ask)
         return EvaluationRun(
-            self._records,
-            caller,
-            root,
-            model.op_name,
-            ask_model(model, ask),
-            plan.scorers,
-            ask,
-            cases,
-            self._parallel,
-            patience,
-            report,
+            self._records, caller, root, op, predict, scorers, ask, cases, self._parallel, patience, report
         )
 
 

@@ -119,15 +119,7 @@ def responses_body(error: HeddleError) -> dict[str, Any]:
     return {"error": {"message": inner["message"], "type": kind, "param": param, "code": code}}
 
 
-_ANTHROPIC_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
+_ANTHROPIC_TYPES = _RESPONSES_TYPES | {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
 
 def anthropic_body(error: HeddleError) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from heddle.auth import Caller, Scope
 from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, Later
-from heddle.evals.objects import ChatModel, ObjectReader, find_calls, new_object, publish_dataset
+from heddle.evals.objects import ChatModel, ObjectReader, find_calls
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
 from heddle.evals.run import derived_id
 from heddle.evals.scorers import Scorer, number_of, read_scorers
@@ -37,7 +37,7 @@ from heddle.wire import refs, times
 from heddle.wire.batched import batched
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import CallEnd, CallStart, Records
+from heddle.wire.records import CallEnd, CallStart, Records, object_value, publish_dataset
 from heddle.wire.training import Sampling
 from heddle.wire.trials import PREDICT_AND_SCORE
 
@@ -201,17 +201,12 @@ class Improvements:
         made: Json = {"calls": found.calls, "skipped": dict(found.skipped)}
         for part, places in parts.items():
             rows, name = [found.rows[place] for place in places], loop.named(part)
-            dataset, digests = await publish_dataset(
-                self._records, caller, asked.project_id, name, f"Weak chats of {loop.model.name}: {part}", rows
-            )
+            about = {"name": name, "description": f"Weak chats of {loop.model.name}: {part}"}
+            dataset, digests = await publish_dataset(self._records, caller, asked.project_id, name, rows, **about)
             await self._link(loop, found, places, name, dataset.digest, digests)
             made[part.replace("-", "_")] = {"ref": refs.to_external(dataset.ref), "rows": len(rows)}
-        evaluation = {
-            **new_object("Evaluation", loop.named("evaluation")),
-            "dataset": made["held_out"]["ref"],
-            "scorers": asked.scorers,
-            "trials": 1,
-        }
+        told = {"dataset": made["held_out"]["ref"], "scorers": asked.scorers, "trials": 1}
+        evaluation = object_value("Evaluation", name=loop.named("evaluation"), **told)
         stored = await self._records.publish(caller, asked.project_id, loop.named("evaluation"), evaluation)
         made["evaluation"] = await self._evaluations.check(stored.ref, caller)
         return made

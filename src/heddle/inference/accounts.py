@@ -11,7 +11,7 @@ from heddle.auth import Caller
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest
 from heddle.inference.limits import Limits, Place, SharedLimits
 from heddle.inference.metrics import InferenceMetrics
-from heddle.inference.tracing import call_of, tokens_of
+from heddle.inference.tracing import COUNTED, call_of, tokens_of
 from heddle.quotas import LOCAL_KEY as LOCAL_KEY
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -76,7 +76,8 @@ class Ticket:
         """
         if self._closing is None:
             freed = self._place.end(completion.prompt_tokens + completion.completion_tokens)
-            self._closing = self._accounts.settle(completion, freed)
+            # In a task of its own, which outlives the request.
+            self._closing = self._accounts.spawn(self._accounts.settle(completion, freed))
         await asyncio.shield(self._closing)
 
     async def release(self) -> None:
@@ -90,12 +91,7 @@ class Accounts:
     """Admits, counts and traces the completions of one server, within the limits of all that share its tables."""
 
     def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        sink: CompletionSink | None,
-        prices: PricesOf,
-        metrics: InferenceMetrics,
+        self, settings: Settings, store: Store, sink: CompletionSink | None, prices: PricesOf, metrics: InferenceMetrics
     ) -> None:
         self.limits = Limits(settings)
         self.metrics = metrics
@@ -136,10 +132,6 @@ class Accounts:
         """How many completions of a project or key run now."""
         return self.limits.running(name) if self._shared is None else await self._shared.running(name)
 
-    def settle(self, completion: Completion, freed: "asyncio.Task[None] | None") -> "asyncio.Task[None]":
-        """Count and trace a completion, and see its place freed, in a task of its own, which outlives the request."""
-        return self.spawn(self._settle(completion, freed))
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run work that `drain` waits for."""
         task = asyncio.create_task(work)
@@ -154,7 +146,8 @@ class Accounts:
         if self._shared is not None:
             await self._shared.stop()
 
-    async def _settle(self, completion: Completion, freed: "asyncio.Task[None] | None") -> None:
+    async def settle(self, completion: Completion, freed: "asyncio.Task[None] | None") -> None:
+        """Count and trace a completion, and see its place freed."""
         self.metrics.count_completion(completion)
         # Both writes at once, so that they share a commit.
         await asyncio.gather(
@@ -168,12 +161,7 @@ class Accounts:
                         key=completion.caller.key_id or "",
                         user=(completion.user or "")[:_LONGEST_NAME],
                         errors=int(completion.error is not None),
-                        prompt_tokens=completion.prompt_tokens,
-                        completion_tokens=completion.completion_tokens,
-                        cached_tokens=completion.cached_tokens,
-                        reasoning_tokens=completion.reasoning_tokens,
-                        seconds=completion.seconds,
-                        first_token_seconds=completion.first_token_seconds,
+                        **{name: getattr(completion, name) for name in (*COUNTED, "seconds", "first_token_seconds")},
                     )
                 ),
             ),

@@ -311,7 +311,6 @@ class Adapters:
                     f"The adapter {address.name}@{step} exists already; set load_inplace to add a newer step",
                     param="lora_name",
                 )
-            step = step
             folder = await asyncio.to_thread(copy_folder, source, self._data)
             version = self._version(
                 AdapterRow(address.entity, address.project, address.name, step, base_model, folder, times.now(), user)
@@ -460,15 +459,13 @@ class AdapterRoots:
         """Raise OutsideRoot for what lies outside of the roots, or among another project's adapters or checkpoints."""
         kept = next((kept for kept in (FOLDER, CHECKPOINTS) if is_below(self._data / kept, place)), None)
         if kept is not None:
-            await self._check_owner(kept / place.relative_to(resolve(self._data / kept)), address)
+            # The folders of versions are only for the project that they belong to.
+            named = kept / place.relative_to(resolve(self._data / kept))
+            rows = [row for row in await self._store.adapters.all() if Path(row.folder) in (named, *named.parents)]
+            if not rows or any((row.entity, row.project) != (address.entity, address.project) for row in rows):
+                raise OutsideRoot("another owner")
         elif not self._takes_any and not any(is_below(root, place) for root in self._roots):
             raise OutsideRoot("no root")
-
-    async def _check_owner(self, place: Path, address: Address) -> None:
-        """The folders of versions are only for the project that they belong to."""
-        rows = [row for row in await self._store.adapters.all() if Path(row.folder) in (place, *place.parents)]
-        if not rows or any((row.entity, row.project) != (address.entity, address.project) for row in rows):
-            raise OutsideRoot("another owner")
 
 
 def check_reach(address: Address, caller: Caller) -> None:

@@ -90,11 +90,9 @@ class Detokenizer(Protocol):
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that these ids complete; bytes of an unfinished character wait for the next call."""
-        ...
 
     def flush(self) -> str:
         """What still waits, at the end of the sequence; an unfinished character is U+FFFD."""
-        ...
 
 
 class ByteDetokenizer:
@@ -147,11 +145,7 @@ class WindowDetokenizer:
     """For any other decoder: decodes a short window twice, without and with the new ids, and shows the difference."""
 
     def __init__(
-        self,
-        decode: Callable[[list[int]], str],
-        skip: frozenset[int],
-        raw: dict[int, str],
-        before: Sequence[int] = (),
+        self, decode: Callable[[list[int]], str], skip: frozenset[int], raw: dict[int, str], before: Sequence[int] = ()
     ) -> None:
         """`raw`: ids that follow one another with exactly this text; `before`: ids whose text goes before."""
         self._decode = decode

@@ -79,10 +79,13 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
     ignored = tuple(unknown_fields(EmbeddingRequest, body))
     if inference.is_strict(arrival):
         refuse_ignored(ignored, body)
-    shown, version = await inference.resolve(request.model, arrival)
-    model = await inference.model()
+    named = await inference.resolve(request.model, arrival)
+    model, _, version = named
     await inference.start_engine(model)
-    inputs = await off_loop(arrival.size, lambda: _read_inputs(request, model))
+    given = split_texts(request.input)
+    if len(given) > MOST_INPUTS:
+        raise InvalidRequest(f"input has {len(given)} texts, at most {MOST_INPUTS} are allowed.", param="input")
+    inputs = await off_loop(arrival.size, lambda: [_read_input(text, request, model) for text in given])
     _check_dimensions(request.dimensions, model.source.config)
     name = arrival.choose_id(request.request_id)
     priority, salt = arrival.choose_priority(request.priority, model.info), arrival.salt_cache(request.cache_salt)
@@ -99,8 +102,8 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
         for index, tokens in enumerate(inputs)
     ]
     counted = sum(map(len, inputs))
-    named = {"request_id": f"embd-{name}", "op_name": "heddle.embeddings", "user": request.user}
-    record = arrival.record(shown, version, model, body, prompt_tokens=counted, **named)
+    more = {"request_id": f"embd-{name}", "op_name": "heddle.embeddings", "user": request.user}
+    record = arrival.record(named, body, prompt_tokens=counted, **more)
     ticket = await inference.accounts.admit(arrival.caller, arrival.project, record.served, counted, 0)
     started = time.perf_counter()
     try:
@@ -118,17 +121,11 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
         raise
     record.seconds = time.perf_counter() - started
     record.cached_tokens = sum(item.cached_tokens for item in pooled)
-    record.response = _without_vectors(answer, request.dimensions or len(pooled[0].state))
+    size_of_each = request.dimensions or len(pooled[0].state)
+    shown = [{"index": index, "object": "embedding", "dimensions": size_of_each} for index in range(len(pooled))]
+    record.response = {**answer, "data": shown}
     await ticket.close(record)
-    return Embedded(answer, size, model.policy(version), ignored, ticket)
-
-
-def _read_inputs(request: EmbeddingRequest, model: ServedModel) -> list[tuple[int, ...]]:
-    """The tokens of each text; raises InvalidRequest."""
-    given = split_texts(request.input)
-    if len(given) > MOST_INPUTS:
-        raise InvalidRequest(f"input has {len(given)} texts, at most {MOST_INPUTS} are allowed.", param="input")
-    return [_read_input(text, request, model) for text in given]
+    return Embedded(answer, size, named.policy, ignored, ticket)
 
 
 def _read_input(given: str | tuple[int, ...], request: EmbeddingRequest, model: ServedModel) -> tuple[int, ...]:
@@ -213,18 +210,9 @@ def _answer(request: EmbeddingRequest, record: Completion, pooled: Sequence[_Poo
 
 def _entries(request: EmbeddingRequest, pooled: Sequence[_Pooled]) -> Iterator[Json]:
     for index, item in enumerate(pooled):
-        vector = _normalise(item.state[: request.dimensions])
+        state = item.state[: request.dimensions]
+        length = max(math.sqrt(sum(map(mul, state, state))), _LEAST_LENGTH)
+        vector = array("f", [value / length for value in state])
         is_text = request.encoding_format == "base64"
         shown = base64.b64encode(vector.tobytes()).decode() if is_text else vector.tolist()
         yield {"index": index, "object": "embedding", "embedding": shown}
-
-
-def _normalise(vector: "array[float]") -> "array[float]":
-    length = max(math.sqrt(sum(map(mul, vector, vector))), _LEAST_LENGTH)
-    return array("f", [value / length for value in vector])
-
-
-def _without_vectors(answer: Json, size: int) -> Json:
-    """What the call of a trace shows of an answer."""
-    shown = [{"index": entry["index"], "object": "embedding", "dimensions": size} for entry in answer["data"]]
-    return {**answer, "data": shown}

@@ -67,14 +67,13 @@ class Limits:
 
     def set_rows(self, rows: Iterable[LimitRow]) -> None:
         """Take over the stored limits, instead of those before."""
-        self._own = {(row.kind, row.name): self._limit_of(row) for row in rows}
-
-    def _limit_of(self, row: LimitRow) -> Limit:
-        default = self._defaults[row.kind]
-        return Limit(
-            default.concurrency if row.concurrency is None else row.concurrency,
-            default.tokens_per_minute if row.tokens_per_minute is None else row.tokens_per_minute,
-        )
+        self._own = {}
+        for row in rows:
+            default = self._defaults[row.kind]
+            self._own[row.kind, row.name] = Limit(
+                default.concurrency if row.concurrency is None else row.concurrency,
+                default.tokens_per_minute if row.tokens_per_minute is None else row.tokens_per_minute,
+            )
 
     def of(self, name: MeterName) -> Limit:
         """The limit that holds."""

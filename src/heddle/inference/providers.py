@@ -113,15 +113,14 @@ class ProviderClient:
         """The answer to one request; raises ProviderFailed."""
         return await self.ask(_CHAT, {**body, "stream": False})
 
-    async def ask(self, path: str, body: Json) -> Json:
-        """The answer to a request at a path under the provider's address; raises ProviderFailed."""
+    async def ask(self, path: str, body: Json | None) -> Json:
+        """The answer to a request (a GET without a body) at a path under its address; raises ProviderFailed."""
         async with self._send(path, body) as response:
             return self._object(await response.aread())
 
     async def list_models(self) -> list[str]:
         """The names of the models there; raises ProviderFailed."""
-        async with self._send("models", None) as response:
-            listed = self._object(await response.aread()).get("data")
+        listed = (await self.ask("models", None)).get("data")
         return [str(item.get("id")) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
     async def stream(self, body: Json) -> AsyncGenerator[Json]:

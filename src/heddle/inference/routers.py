@@ -1,17 +1,6 @@
 """The routers of inference."""
 
-from heddle.inference.api import (
-    chat,
-    completions,
-    conversations,
-    embeddings,
-    images,
-    limits,
-    provider_keys,
-    responses,
-    runtimes,
-    tokenization,
-)
+from heddle.inference.api import chat, completions, images, limits, provider_keys, responses, runtimes, tokenization
 from heddle.inference.api import models as catalogue
 from heddle.inference.api import provider_catalogs as information
 from heddle.inference.api import usage as inference_usage
@@ -19,7 +8,7 @@ from heddle.inference.api import usage as inference_usage
 ROUTERS = tuple(
     module.router
     for module in (
-        *(chat, responses, conversations, embeddings, tokenization, catalogue),
+        *(chat, responses, tokenization, catalogue),
         *(inference_usage, limits, completions, images, runtimes, provider_keys, information),
     )
 )

@@ -175,10 +175,6 @@ class ServedModel:
         weights = f"{base}-{version.label}"
         return f"policy-step-{version.row.step}-{weights}" if version.is_trainable else weights
 
-    def policy(self, version: Version | None) -> str:
-        """The name of the weights for the header `x-heddle-policy`."""
-        return self.source.name if version is None else version.policy
-
 
 VLLM_KEY = "VLLM_API_KEY"
 """The variable from which servers of vLLM take their key; ours is the same one."""
@@ -256,8 +252,18 @@ class ModelLoader:
 
     async def _run(self) -> None:
         while True:
-            failure, may_pass = await self._attempt()
-            if failure is None:
+            failure: HeddleError
+            may_pass = False
+            try:
+                await self._load()
+            except EngineFailed as error:
+                failure, may_pass = error, self._waits_for_engine
+            except HeddleError as error:
+                failure, may_pass = error, isinstance(error, Unavailable)
+            except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
+                logger.exception("loading the model failed")
+                failure = Unavailable(f"Loading the model failed: {error}")
+            else:
                 self._failure = None
                 return
             if not may_pass:
@@ -268,19 +274,6 @@ class ModelLoader:
             if not may_pass:
                 return
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _attempt(self) -> tuple[HeddleError | None, bool]:
-        """What failed, and whether it may go well a little later."""
-        try:
-            await self._load()
-        except EngineFailed as error:
-            return error, self._waits_for_engine
-        except HeddleError as error:
-            return error, isinstance(error, Unavailable)
-        except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
-            logger.exception("loading the model failed")
-            return Unavailable(f"Loading the model failed: {error}"), False
-        return None, False
 
 
 _DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "nvmap")

@@ -19,8 +19,7 @@ from heddle.inference.accounts import Accounts, Ticket, failure_of
 from heddle.inference.adapters import Adapters, Address, Version
 from heddle.inference.chat.fields import refuse_ignored
 from heddle.inference.chat.generation import Generation
-from heddle.inference.chat.plan import Arrival, Plan, plan_completion
-from heddle.inference.chat.request import ChatRequest
+from heddle.inference.chat.plan import Arrival, NamedModel, Plan, plan_completion
 from heddle.inference.chat.response import CHAT
 from heddle.inference.chat.wire import ParsedRequest, Wire, count_tokens
 from heddle.inference.engine.base import Engine, EngineFailed
@@ -155,16 +154,16 @@ class Inference:
         """The engine by the name of its base model; empty before the model was first asked for."""
         return {self._model.source.name: self._model.engine} if self._model is not None else {}
 
-    async def resolve(self, name: str | None, arrival: Arrival) -> tuple[str, Version | None]:
-        """The name to show and the adapter behind it, None for the base model; raises NotFound."""
+    async def resolve(self, name: str | None, arrival: Arrival) -> NamedModel:
+        """The model and the adapter behind a name; raises NotFound."""
         model = await self.model()
         if name is None or name == model.source.name:
-            return model.source.name, None
+            return NamedModel(model, model.source.name, None)
         await self.follow()
         address = Address.parse(name)
         found = self.adapters.find(address, arrival.caller, arrival.project) if address is not None else None
         if found is not None:
-            return name, found
+            return NamedModel(model, name, found)
         folder = self.adapters.without_files(address, arrival.caller) if address is not None else None
         if folder is not None:
             raise Unavailable(
@@ -200,18 +199,19 @@ class Inference:
 
     async def _admit(self, wire: Wire, parsed: ParsedRequest, body: Any, arrival: Arrival) -> Running:
         request = parsed.chat
-        shown, version = await self.resolve(request.model, arrival)
-        model = await self.model()
-        laid_out = await self._plan(parsed, wire, arrival, model, shown, version)
+        named = await self.resolve(request.model, arrival)
+        model = named.model
+        laid_out = await self._plan(parsed, wire, arrival, named)
         if self.is_strict(arrival):
             refuse_ignored(laid_out.ignored, body)
         before = model.info.max_model_len
         await self.start_engine(model)
         if model.info.max_model_len < before:
-            laid_out = await self._plan(parsed, wire, arrival, model, shown, version)
+            laid_out = await self._plan(parsed, wire, arrival, named)
         prompt_tokens = sum(len(prompt.prompt_token_ids) for prompt in laid_out.facts)
         record = arrival.record(
-            *(shown, version, model, body),
+            named,
+            body,
             request_id=laid_out.answer.shape.id,
             op_name=wire.op_name,
             thread_id=parsed.thread_id or arrival.session,
@@ -222,28 +222,23 @@ class Inference:
         generation = Generation(model.engine, laid_out.requests, laid_out.choices, laid_out.facts)
         wanted = laid_out.max_tokens
         ticket = await self.accounts.admit(arrival.caller, arrival.project, record.served, prompt_tokens, wanted)
-        return Running(wire, parsed, laid_out, model.policy(version), generation, ticket, record)
+        return Running(wire, parsed, laid_out, named.policy, generation, ticket, record)
 
-    async def _plan(
-        self,
-        parsed: ParsedRequest,
-        wire: Wire,
-        arrival: Arrival,
-        model: ServedModel,
-        shown: str,
-        version: Version | None,
-    ) -> Plan:
+    async def _plan(self, parsed: ParsedRequest, wire: Wire, arrival: Arrival, named: NamedModel) -> Plan:
         """The plan of a request; one that may be shortened loses as few of its oldest messages as leaves room."""
+        chat = parsed.chat
+        asked = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
+        asked = _UNKNOWN_MANY if asked is None else asked
 
         async def attempt(dropped: int) -> Plan | None:
             shorter = parsed if parsed.shorten is None or not dropped else parsed.shorten(dropped)
             try:
-                laid_out = await plan_completion(shorter, wire, arrival, model, shown, version)
+                laid_out = await plan_completion(shorter, wire, arrival, named)
             except ContextExceeded:
                 if parsed.shorten is None or dropped == parsed.most_dropped:
                     raise
                 return None
-            has_room = laid_out.max_tokens >= min(model.info.max_model_len // _ROOM_SHARE, _asked(parsed.chat))
+            has_room = laid_out.max_tokens >= min(named.model.info.max_model_len // _ROOM_SHARE, asked)
             return laid_out if parsed.shorten is None or has_room or dropped == parsed.most_dropped else None
 
         found = await attempt(0)
@@ -283,9 +278,9 @@ class Inference:
     async def count_prompt(self, wire: Wire, body: Any, arrival: Arrival) -> int:
         """How many tokens the prompt of a request has; nothing runs, and nothing is counted. Raises HeddleError."""
         parsed = await off_loop(arrival.size, lambda: wire.read(body))
-        shown, version = await self.resolve(parsed.chat.model, arrival)
+        named = await self.resolve(parsed.chat.model, arrival)
         try:
-            laid_out = await self._plan(parsed, wire, arrival, await self.model(), shown, version)
+            laid_out = await self._plan(parsed, wire, arrival, named)
         except InvalidRequest as error:
             raise wire.rename(error, parsed) from None
         return sum(len(prompt.prompt_token_ids) for prompt in laid_out.facts)
@@ -338,7 +333,10 @@ class Inference:
             yield last
 
     async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
-        """Abort what still runs and settle the account; once, however the completion ended."""
+        """Abort what still runs and settle the account; once, however the completion ended.
+
+        Raises HeddleError when the answer cannot be stored, unless there is an error already.
+        """
         if running.ended:
             return
         running.ended = True
@@ -356,17 +354,14 @@ class Inference:
         keep = running.parsed.keep
         keeping = None if keep is None else self.accounts.spawn(keep(record.response))
         await running.ticket.close(record)
-        if keeping is not None:
-            await self._wait_for_keeping(keeping, record)
-
-    async def _wait_for_keeping(self, keeping: "asyncio.Task[None]", record: Completion) -> None:
-        """Wait until the answer is stored; raises HeddleError when it cannot be, unless there is an error already."""
+        if keeping is None:
+            return
         try:
             await asyncio.shield(keeping)
-        except HeddleError as error:
+        except HeddleError as problem:
             if record.error is None:
                 raise
-            logger.warning("the answer %s was not stored: %s", record.request_id, error.reason)
+            logger.warning("the answer %s was not stored: %s", record.request_id, problem.reason)
 
     async def add_adapter(self, address: Address, folder: Path, user: str, next_step: bool) -> Version:
         """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
@@ -385,12 +380,6 @@ class Inference:
         for version in removed:
             await self.adapters.discard(version)
         return removed
-
-
-def _asked(request: ChatRequest) -> int:
-    """The tokens of an answer that a request names."""
-    named = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
-    return _UNKNOWN_MANY if named is None else named
 
 
 async def _body(running: Running) -> Json:

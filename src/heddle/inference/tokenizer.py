@@ -26,12 +26,7 @@ _PROBE = 'Ab, cd!  "x" 1.5\n\tü 你好 \U0001f642 end'
 class Tokenizer:
     """Text to ids and back, special tokens, and the chat templates of one model."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        special_tokens: dict[str, str],
-        chat_templates: dict[str, str],
-    ) -> None:
+    def __init__(self, backend: Backend, special_tokens: dict[str, str], chat_templates: dict[str, str]) -> None:
         """`special_tokens` maps names such as `bos_token` to texts; prefer `load`."""
         backend.no_truncation()
         backend.no_padding()

@@ -1,6 +1,5 @@
 """The prompts of recorded conversations, written exactly as a chat completion writes them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from heddle.errors import HeddleError
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import build_prompt
-from heddle.inference.tokenizer import Tokenizer
+from heddle.inference.tokenizer import Tokenizer, read_json
 from heddle.inference.tools.formats import Tool
 from heddle.wire.jsontypes import Json
 
@@ -31,8 +30,7 @@ class TrajectoryRenderer:
     def load(cls, folder: Path) -> "TrajectoryRenderer":
         """The renderer of a Hugging Face model folder; raises Unavailable when it has no usable tokenizer."""
         tokenizer = Tokenizer.load(folder)
-        path = folder / "config.json"
-        config = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        config = read_json(folder / "config.json")
         stated = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
         return cls(tokenizer, stated or tokenizer.vocab_size)
 

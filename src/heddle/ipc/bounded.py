@@ -60,20 +60,18 @@ class FairSemaphore:
 
     def _serve(self) -> None:
         for owner in list(self._waiting):
-            if self._free and self._held[owner] < self._most:
-                self._serve_one(owner)
-
-    def _serve_one(self, owner: str) -> None:
-        queue = self._waiting.pop(owner)
-        while queue:
-            future = queue.popleft()
-            if future.set_running_or_notify_cancel():
-                self._free -= 1
-                self._held[owner] += 1
-                future.set_result(owner)
-                break
-        if queue:
-            self._waiting[owner] = queue
+            if not self._free or self._held[owner] >= self._most:
+                continue
+            queue = self._waiting.pop(owner)
+            while queue:
+                future = queue.popleft()
+                if future.set_running_or_notify_cancel():
+                    self._free -= 1
+                    self._held[owner] += 1
+                    future.set_result(owner)
+                    break
+            if queue:
+                self._waiting[owner] = queue
 
 
 CPU_SECONDS = 2.0
@@ -204,17 +202,14 @@ class BoundedProcesses:
         if answer is None:
             if not turn.is_ended:
                 self.refused += 1
-                self._note_end(job)
+                for digest in (job.digest, job.program):
+                    self._ended[digest] = self._ended.get(digest, 0) + 1
+                while len(self._ended) > MOST_REFUSED:
+                    self._ended.popitem(last=False)
             raise TooMuchWork(self._limits())
         self._answers.keep(job.digest, answer)
         made: Json = json.loads(answer)
         return made
-
-    def _note_end(self, job: "_Job") -> None:
-        for digest in (job.digest, job.program):
-            self._ended[digest] = self._ended.get(digest, 0) + 1
-        while len(self._ended) > MOST_REFUSED:
-            self._ended.popitem(last=False)
 
     def _limits(self) -> str:
         return f"needs more than {self.cpu_seconds:g} s or too much memory"

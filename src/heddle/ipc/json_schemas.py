@@ -18,15 +18,17 @@ class BadSchema(Exception):
 
 async def check_schemas(schemas: Sequence[Any]) -> list[str | None]:
     """What is wrong with each of the schemas, None for one that is fine. Raises TooMuchWork for all together."""
-    return _problems(await processes.answer({"schemas": list(schemas)}))
+    problems: list[str | None] = (await processes.answer({"schemas": list(schemas)}))["problems"]
+    return problems
 
 
 def check_schema(schema: Any) -> str | None:
     """What is wrong with a schema, also when it takes too much to find out. Blocks."""
     try:
-        return _problems(processes.ask({"schemas": [schema]}))[0]
+        (problem,) = processes.ask({"schemas": [schema]})["problems"]
     except TooMuchWork as error:
         return str(error)
+    return None if problem is None else str(problem)
 
 
 async def is_valid(value: Any, schema: Any) -> bool:
@@ -35,11 +37,6 @@ async def is_valid(value: Any, schema: Any) -> bool:
     if "problem" in answer:
         raise BadSchema(answer["problem"])
     return bool(answer["valid"])
-
-
-def _problems(answer: Json) -> list[str | None]:
-    problems: list[str | None] = answer["problems"]
-    return problems
 
 
 def problem_of(schema: Any) -> str | None:

@@ -151,15 +151,12 @@ class Pending(Protocol):
 
     def done(self) -> bool:
         """True when nothing more is wanted."""
-        ...
 
     def set_result(self, result: Any, /) -> None:
         """What the method returned."""
-        ...
 
     def set_exception(self, exception: Exception, /) -> None:
         """What the method raised."""
-        ...
 
 
 class Client(Connection):

@@ -162,7 +162,10 @@ def plan_step(batch: Batch, plan: Plan) -> Step:
     prefills, row = [], 0
     positions: list[int] = []
     for span in batch.prefills:
-        prefills.extend(prefill_parts(span, row, plan))
+        # Short parts: the product computes every key of a part, masked or not.
+        for first in range(0, span.count, PART_ROWS):
+            part = Span(span.lane, span.first_position + first, min(PART_ROWS, span.count - first), span.adapter)
+            prefills.append(prefill_part(part, row + first, plan))
         positions.extend(range(span.first_position, span.first_position + span.count))
         row += span.count
     order = sorted(range(len(batch.decodes)), key=lambda place: decode_key(batch.decodes[place]))
@@ -208,16 +211,6 @@ def runs_of_lanes(spans: list[Span]) -> list[tuple[int, list[Span]]]:
     return runs
 
 
-def prefill_parts(span: Span, start: int, plan: Plan) -> list[PrefillPart]:
-    """One span cut into short parts: the product computes every key of a part, masked or not."""
-    parts = []
-    for first in range(0, span.count, PART_ROWS):
-        count = min(PART_ROWS, span.count - first)
-        part = Span(span.lane, span.first_position + first, count, span.adapter)
-        parts.append(prefill_part(part, start + first, plan))
-    return parts
-
-
 def prefill_part(span: Span, start: int, plan: Plan) -> PrefillPart:
     """One part of a span, with its masks and views."""
     heads, kv_heads, windows, dtype, device = plan
@@ -247,7 +240,7 @@ def causal_mask(first: int, last: int, window: int | None, dtype: torch.dtype, d
     hidden = keys > queries
     if narrow:
         hidden |= keys <= queries - narrow
-    return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))
 
 
 def decode_part(run: list[Span], start: int, plan: Plan) -> DecodePart:
@@ -299,8 +292,7 @@ def length_mask(
     hidden = places >= lengths
     if narrow:
         hidden |= places < lengths - narrow
-    mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
-    return mask[:, None, None]
+    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
 
 
 def store(new: Tensor, step: Step, layer: int) -> None:

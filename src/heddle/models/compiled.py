@@ -182,12 +182,7 @@ class CompiledModel(NativeModel):
         return torch.from_numpy(normed)
 
     def attend(
-        self,
-        index: int,
-        layer: Layer,
-        hidden: NDArray[np.float32],
-        step: CompiledStep,
-        adapters: ActiveAdapters | None,
+        self, index: int, layer: Layer, hidden: NDArray[np.float32], step: CompiledStep, adapters: ActiveAdapters | None
     ) -> NDArray[np.float32]:
         """Mixed values of all rows, [rows, heads * head_dim]; new keys and values go into the lanes."""
         config, kernels = self.config, self.kernels

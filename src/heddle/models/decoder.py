@@ -29,7 +29,6 @@ class Mixer(Protocol):
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
         """Mixed values [..., heads, head_dim] of queries of that shape; keys and values have kv_heads instead."""
-        ...
 
 
 def causal(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:

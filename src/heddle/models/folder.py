@@ -205,13 +205,13 @@ class Weights:
         return name in self.places
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
-        self.require(name)
+        """Shape of a tensor, without reading it; ModelError when there is none."""
+        if name not in self.places:
+            raise ModelError(f"{self.folder}: tensor {name} is missing")
         return tuple(self.files[self.places[name]].get_slice(name).get_shape())
 
     def get(self, name: str, *shape: int) -> Tensor:
         """One tensor; ModelError when it is missing or has not the expected shape."""
-        self.require(name)
         found = self.shape(name)
         if found != shape:
             raise ModelError(f"{self.folder}: tensor {name} has shape {list(found)}, config.json wants {list(shape)}")
@@ -219,11 +219,6 @@ class Weights:
         if tensor.dtype not in DTYPES:
             raise ModelError(f"{self.folder}: tensor {name} is stored as {tensor.dtype}, which is not supported")
         return tensor
-
-    def require(self, name: str) -> None:
-        """ModelError when there is no such tensor."""
-        if name not in self.places:
-            raise ModelError(f"{self.folder}: tensor {name} is missing")
 
     def parameters(self) -> int:
         """Numbers in all tensors."""

@@ -34,27 +34,21 @@ class KeyValueCache(Protocol):
 
     def blocks_for(self, tokens: int) -> int:
         """The blocks that a lane with room for so many tokens really takes (lanes come in steps of size)."""
-        ...
 
     def open_lane(self, tokens: int) -> Lane:
         """A lane with room for at least so many tokens; contents undefined."""
-        ...
 
     def grow_lane(self, lane: Lane, tokens: int) -> None:
         """Give the lane more room and keep what it holds."""
-        ...
 
     def close_lane(self, lane: Lane) -> None:
         """Take the lane back; memory goes back when many are closed."""
-        ...
 
     def save_block(self, lane: Lane, index: int) -> SavedBlock:
         """A copy of tokens [16 * index, 16 * index + 16) of the lane."""
-        ...
 
     def restore_blocks(self, lane: Lane, blocks: Sequence[SavedBlock]) -> None:
         """Fill the lane from position 0 with these blocks."""
-        ...
 
 
 @dataclass(slots=True)
@@ -94,23 +88,18 @@ class CausalModel(Protocol):
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this model."""
-        ...
 
     def forward(self, batch: Batch, cache: KeyValueCache) -> torch.Tensor:
         """Logits, float32 [len(logit_rows), vocab_size]; keys and values of all rows are in the cache afterwards."""
-        ...
 
     def forward_with_states(self, batch: Batch, cache: KeyValueCache) -> tuple[torch.Tensor, torch.Tensor]:
         """The same, and what the last norm gives to the output layer in these rows: float32 [rows, hidden size]."""
-        ...
 
     def load_adapter(self, adapter_id: str, folder: Path) -> None:
         """Read a PEFT LoRA folder; raises ModelError naming what does not fit."""
-        ...
 
     def unload_adapter(self, adapter_id: str) -> None:
         """Forget an adapter that no running sequence uses."""
-        ...
 
 
 class ModelError(Exception):

@@ -113,7 +113,7 @@ _EXPANDED = ("inputs.messages", "inputs.tools", "output")
 
 def _to_internal(value: Mapping[str, Any] | None, caller: Caller) -> Any:
     """A copy with its refs in internal form."""
-    return parse_body(orjson.dumps(value or {}), caller)
+    return parse_body(jsontext.dumps_bytes(value or {}), caller)
 
 
 def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:

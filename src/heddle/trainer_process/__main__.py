@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from heddle import paths
-from heddle.trainer_process.serve import Trainer, serve
+from heddle.trainer_process.serve import serve
 from heddle.training.messages import Behind, Failed, Message, Operation, Performed, Request, Task, Warm
 from heddle.training.sequences import Renderer
 
@@ -18,6 +18,7 @@ class TorchTrainer:
     """The trainer with the chat template that inference uses; keeps the last base model and its tokenizer."""
 
     def __init__(self) -> None:
+        """Imports the trainer, and joins the other ranks."""
         from heddle.training.trainer.ranks import join_ranks
         from heddle.training.trainer.run import PolicyCache
 
@@ -62,15 +63,10 @@ class TorchTrainer:
         return self._renderers[base_folder]
 
 
-def start() -> Trainer:
-    """Import the trainer, and join the other ranks."""
-    return TorchTrainer()
-
-
 def main(arguments: list[str]) -> None:
     """Run with command-line arguments; for starters that call a function, such as Ray Train."""
     paths.keep_private()
-    serve(arguments, start)
+    serve(arguments, TorchTrainer)
 
 
 if __name__ == "__main__":

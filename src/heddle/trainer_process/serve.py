@@ -49,23 +49,18 @@ class Trainer(Protocol):
 
     def share(self, request: Request | None) -> Request:
         """The request that rank 0 gives; the others give None and wait."""
-        ...
 
     def leave(self) -> None:
         """Part from the other ranks, where the process ends by itself."""
-        ...
 
     def warm(self, warm: Warm) -> None:
         """Read a base model."""
-        ...
 
     def perform(self, operation: Operation) -> Performed | Behind | Failed:
         """Do one request of a run of Tinker's protocol."""
-        ...
 
     def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
         """Do a whole task and report it; returns early when it is cancelled. Raises TrainingError."""
-        ...
 
 
 def perform_task(task: Task, trainer: Trainer, say: Say, cancelled: Callable[[], bool]) -> None:

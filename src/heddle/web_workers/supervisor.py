@@ -145,12 +145,9 @@ class _Supervisor:
     def start(self) -> None:
         """Start all of them."""
         self._tasks = [
-            asyncio.create_task(keep_running(self._live, _RESTARTS, logger, is_wanted=self._is_wanted))
+            asyncio.create_task(keep_running(self._live, _RESTARTS, logger, is_wanted=lambda: not self._is_stopping))
             for _ in range(self._state.settings.workers)
         ]
-
-    def _is_wanted(self) -> bool:
-        return not self._is_stopping
 
     def drain(self) -> None:
         """Let them close each connection after its answer."""

@@ -158,8 +158,9 @@ class Records(Protocol):
 
 async def publish_dataset(
     records: Records, caller: Any, project_id: str, object_id: str, rows: Sequence[Mapping[str, Any]], **fields: Any
-) -> Published:
-    """Store rows, and a version of the dataset that has them."""
-    digest, _ = await records.put_table(caller, project_id, rows)
+) -> tuple[Published, list[str]]:
+    """Store rows, and a version of the dataset that has them; returns it and the digest of each row."""
+    digest, row_digests = await records.put_table(caller, project_id, rows)
     table = f"{refs.INTERNAL}{refs.internal_project(project_id)}/table/{digest}"
-    return await records.publish(caller, project_id, object_id, object_value("Dataset", **fields, rows=table))
+    value = object_value("Dataset", **fields, rows=table)
+    return await records.publish(caller, project_id, object_id, value), row_digests

@@ -184,8 +184,8 @@ def test_a_late_score_reaches_its_row(v2: V2Api) -> None:
     assert row["output"]["scores"] == {}
     first = run.score(prediction, 0.5)
     assert run.row(prediction)["output"]["scores"] == {"judge": 0.5}
-    second = run.score(prediction, 0.75)
-    assert run.row(prediction)["output"]["scores"] == {"judge": 0.75}
+    second = run.score(prediction, {"beyond 64 bits": 2**70})
+    assert run.row(prediction)["output"]["scores"] == {"judge": {"beyond 64 bits": 2**70}}
     assert v2.delete("scores", score_ids=second) == 1
     assert run.row(prediction)["output"]["scores"] == {"judge": 0.5}
     assert v2.delete("scores", score_ids=[first, first]) == 1

@@ -107,7 +107,7 @@ async def dataset(
         page = items[start : start + _AT_ONCE]
         rows += map(_dataset_row, await _rows(records, caller, body.project_id, page, with_inputs=True))
     named = {"name": body.name, "description": body.description}
-    made = await publish_dataset(records, caller, body.project_id, body.name, rows, **named)
+    made, _ = await publish_dataset(records, caller, body.project_id, body.name, rows, **named)
     return answer({**asdict(made), "rows": len(rows)})
 
 

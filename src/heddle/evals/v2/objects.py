@@ -176,7 +176,8 @@ async def op_read(
 
 async def _create_dataset(records: Records, caller: Caller, project_id: str, body: DatasetCreateBody) -> Published:
     named = {"name": body.name or "Dataset", "description": body.description}
-    return await publish_dataset(records, caller, project_id, object_id(body.name, "Dataset"), body.rows, **named)
+    name = object_id(body.name, "Dataset")
+    return (await publish_dataset(records, caller, project_id, name, body.rows, **named))[0]
 
 
 async def _dataset_record(_records: Records, _caller: Caller, _project_id: str, version: Version) -> Json:

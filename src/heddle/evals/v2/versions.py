@@ -61,7 +61,7 @@ async def read_body(request: Request, model: type[B], keep_non_finite: bool = Fa
 
 def to_external(value: Any) -> Any:
     """A stored value with its refs in external form, to be written again."""
-    return orjson.loads(refs.convert_out(orjson.dumps(value)))
+    return jsontext.loads(refs.convert_out(jsontext.dumps_bytes(value)))
 
 
 def parse_ref(text: str) -> refs.Ref | None:

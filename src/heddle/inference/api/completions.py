@@ -16,17 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, Unavailable
-from heddle.http.routing import (
-    NdLines,
-    ResponseModel,
-    SettingsDep,
-    StoreDep,
-    Writer,
-    answer,
-    group,
-    line,
-    validate,
-)
+from heddle.http.routing import NdLines, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, line, validate
 from heddle.inference.accounts import ClientGone, ProviderAccount
 from heddle.inference.api.respond import run_while_connected
 from heddle.inference.api.traced_request import TracedBody, TracedRequest

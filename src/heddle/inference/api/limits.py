@@ -9,17 +9,7 @@ from pydantic import Field
 from heddle.auth import Caller
 from heddle.errors import Forbidden, ValidationFailed
 from heddle.http.quotas import Use
-from heddle.http.routing import (
-    Admin,
-    QuotasDep,
-    Reader,
-    RequestModel,
-    ResponseModel,
-    Route,
-    StoreDep,
-    answer,
-    group,
-)
+from heddle.http.routing import Admin, QuotasDep, Reader, RequestModel, ResponseModel, Route, StoreDep, answer, group
 from heddle.inference.limits import KEY, KINDS, PROJECT, Limit
 from heddle.inference.service import InferenceDep
 from heddle.quotas import DISK, LOCAL_KEY, NONE, Quota, check_groups, parse_quotas, show_quotas
@@ -88,15 +78,14 @@ class _Described:
         uses = await self._quotas.uses()
         if names is None:
             names = {*rows, *(use.name for use in uses)}
+        limits = self._inference.accounts.limits
         return {
             "object": "list",
-            "defaults": [self._settings(kind) for kind in KINDS],
+            "defaults": [
+                _shown(kind, None, limits.default(kind), 0, self._quotas.default(kind), None, ()) for kind in KINDS
+            ],
             "data": [await self._describe(name, rows.get(name), uses) for name in sorted(names)],
         }
-
-    def _settings(self, kind: str) -> Json:
-        limit, quotas = self._inference.accounts.limits.default(kind), self._quotas.default(kind)
-        return _shown(kind, None, limit, 0, quotas, None, ())
 
     async def _describe(self, name: MeterName, row: LimitRow | None, uses: Iterable[Use]) -> Json:
         accounts = self._inference.accounts
@@ -171,17 +160,15 @@ def _shown(
         "quotas": show_quotas(quotas),
     }
     own = [word for word in values if row is not None and getattr(row, word) is not None]
-    shown = [_shown_use(use) for use in uses]
+    shown = [
+        {
+            "quota": str(use.quota),
+            "group": use.quota.group,
+            "unit": use.quota.unit,
+            "limit": use.quota.most,
+            "used": use.used,
+            "ends_at": None if use.ends_at is None else times.to_iso(use.ends_at * times.SECOND),
+        }
+        for use in uses
+    ]
     return {"object": "limit", "kind": kind, "name": name, **values, "running": running, "own": own, "uses": shown}
-
-
-def _shown_use(use: Use) -> Json:
-    quota, ends_at = use.quota, None if use.ends_at is None else times.to_iso(use.ends_at * times.SECOND)
-    return {
-        "quota": str(quota),
-        "group": quota.group,
-        "unit": quota.unit,
-        "limit": quota.most,
-        "used": use.used,
-        "ends_at": ends_at,
-    }

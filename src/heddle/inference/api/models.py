@@ -70,8 +70,7 @@ async def read_model(request: Request, model: str, caller: BearerReader, inferen
         return answer({"object": "list", "data": await _list_entries(inference, caller)})
     if inference.is_off:
         raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
-    shown, version = await inference.resolve(model, Arrival(caller))
-    served = await inference.model()
+    served, shown, version = await inference.resolve(model, Arrival(caller))
     entry = _base_entry(served) if version is None else {**_adapter_entry(served, version), "id": shown}
     return answer(describe_model(entry) if ANTHROPIC in request.headers else entry)
 
@@ -123,26 +122,23 @@ async def _list_entries(inference: Inference, caller: Caller) -> list[dict[str, 
 
 def _base_entry(model: ServedModel) -> dict[str, Any]:
     name = model.source.name
-    return {
-        "id": name,
-        "object": "model",
-        "created": model.source.created,
-        "owned_by": OWNER,
-        "root": name,
-        "parent": None,
-        "max_model_len": model.info.max_model_len,
-    }
+    return _entry(model, name, model.source.created, OWNER, name, None)
 
 
 def _adapter_entry(model: ServedModel, version: Version) -> dict[str, Any]:
     row = version.row
+    created = row.created_at // 1_000_000
+    return _entry(model, version.name, created, row.entity or OWNER, version.policy, model.source.name)
+
+
+def _entry(model: ServedModel, name: str, created: int, owner: str, root: str, parent: str | None) -> dict[str, Any]:
     return {
-        "id": version.name,
+        "id": name,
         "object": "model",
-        "created": row.created_at // 1_000_000,
-        "owned_by": row.entity or OWNER,
-        "root": version.policy,
-        "parent": model.source.name,
+        "created": created,
+        "owned_by": owner,
+        "root": root,
+        "parent": parent,
         "max_model_len": model.info.max_model_len,
     }
 
@@ -169,7 +165,10 @@ def describe_model(entry: Json) -> Json:
 
 def page_of(entries: Sequence[Json], query: Mapping[str, str]) -> Json:
     """The page that `limit`, `after_id` and `before_id` ask for; raises InvalidRequest for what they cannot be."""
-    limit = _read_limit(query.get("limit"))
+    given = query.get("limit", str(_USUAL))
+    if not (given.isascii() and given.isdigit() and len(given) <= 4 and 1 <= int(given) <= MOST_MODELS):
+        raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_MODELS}", param="limit")
+    limit = int(given)
     ids = [entry["id"] for entry in entries]
     after, before = (_find(ids, query.get(name), name) for name in ("after_id", "before_id"))
     begin = 0 if after is None else after + 1
@@ -181,14 +180,6 @@ def page_of(entries: Sequence[Json], query: Mapping[str, str]) -> Json:
         "first_id": shown[0]["id"] if shown else None,
         "last_id": shown[-1]["id"] if shown else None,
     }
-
-
-def _read_limit(given: str | None) -> int:
-    if given is None:
-        return _USUAL
-    if not (given.isascii() and given.isdigit() and len(given) <= 4 and 1 <= int(given) <= MOST_MODELS):
-        raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_MODELS}", param="limit")
-    return int(given)
 
 
 def _find(ids: Sequence[str], given: str | None, name: str) -> int | None:

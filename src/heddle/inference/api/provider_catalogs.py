@@ -9,13 +9,12 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, RootModel
 
-from heddle.http.routing import BearerReader, SettingsDep, StoreDep, answer, group
-from heddle.inference.api.provider_catalog_schemas import CatalogModelsRes, HardwareRes, ModelsDevRes, RouterModelsRes
+from heddle.http.routing import BearerReader, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.inference.providers import find_providers
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference, InferenceDep
@@ -24,6 +23,222 @@ from heddle.wire import times
 from heddle.wire.inference import CostOf, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.tensors import folder_shapes
+
+Quantization = Literal["int4", "int8", "fp4", "fp6", "fp8", "fp16", "bf16", "fp32"]
+
+
+class Pricing(ResponseModel):
+    """US dollars per token (per image, per request), as decimal texts."""
+
+    prompt: str
+    completion: str
+    image: str
+    request: str
+    input_cache_read: str
+
+
+class Datacenter(ResponseModel):
+    """Where a model runs."""
+
+    country_code: str
+
+
+class RouterModel(ResponseModel):
+    """A model that can be asked."""
+
+    id: str
+    hugging_face_id: str
+    name: str
+    created: int
+    input_modalities: list[str]
+    output_modalities: list[str]
+    quantization: Quantization
+    context_length: int
+    max_output_length: int
+    pricing: Pricing
+    supported_sampling_parameters: list[
+        Literal[
+            "temperature", "top_p", "top_k", "repetition_penalty", "frequency_penalty", "presence_penalty",
+            "stop", "seed",
+        ]
+    ]  # fmt: skip
+    supported_features: list[Literal["tools", "json_mode", "structured_outputs", "web_search", "reasoning"]]
+    datacenters: list[Datacenter]
+    deprecation_date: str | None = None
+
+
+class RouterModelsRes(ResponseModel):
+    """The models."""
+
+    data: list[RouterModel]
+
+
+class HardwarePricing(ResponseModel):
+    """US cents per million tokens."""
+
+    cents_per_million_input_tokens: float
+    cents_per_million_output_tokens: float
+
+
+class HardwareOption(ResponseModel):
+    """What a model runs on."""
+
+    id: str
+    name: str
+    type: str
+    pricing: HardwarePricing
+    specs: dict[str, str] | None = None
+
+
+class HardwareRes(ResponseModel):
+    """The hardware of a model; empty for an unknown one."""
+
+    hardware: list[HardwareOption]
+
+
+class CatalogModel(ResponseModel):
+    """A model of the catalogue."""
+
+    provider: str
+    id: str
+    idPlayground: str
+    idHuggingFace: str
+    label: str
+    labelOpenRouter: str
+    status: str
+    lifecycleStage: Literal["experimental", "general-availability", "deprecated", "retired"]
+    availableIn: list[Literal["cw-prod", "cw-qa"]]
+    launchedQuarter: str
+    descriptionShort: str
+    descriptionMedium: str
+    launchDate: str
+    featureReasoning: bool
+    featureJsonMode: bool
+    featureStructuredOutput: bool
+    featureToolCalling: bool
+    featureLoRA: bool
+    featureTrainableServerlessRL: bool
+    reasoningSupport: Literal["unsupported", "default-off", "adaptive", "default-on", "always-on"] = "unsupported"
+    reasoningEfforts: list[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] = Field(
+        default_factory=list
+    )
+    reasoningArgument: str = ""
+    parameterCountTotal: int
+    parameterCountActive: int = 0
+    contextWindow: int
+    quantization: Quantization
+    priceCentsPerBillionTokensInput: int
+    priceCentsPerBillionTokensCached: int
+    priceCentsPerBillionTokensOutput: int
+    isAvailableOpenRouter: bool
+    apiStyle: str
+    modalities: list[str]
+    modalitiesInput: list[str]
+    modalitiesOutput: list[str]
+    tags: list[str]
+    likesHuggingFace: int
+    downloadsHuggingFace: int
+    license: str
+
+
+class CatalogModelsRes(ResponseModel):
+    """The catalogue."""
+
+    models: list[CatalogModel]
+
+
+class ReasoningToggle(ResponseModel):
+    """Reasoning can be switched."""
+
+    type: Literal["toggle"] = "toggle"
+
+
+class ReasoningEffortOption(ResponseModel):
+    """Reasoning has degrees."""
+
+    type: Literal["effort"] = "effort"
+    values: list[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"] | None]
+
+
+class ReasoningBudgetTokens(ResponseModel):
+    """Reasoning has a budget of tokens."""
+
+    type: Literal["budget_tokens"] = "budget_tokens"
+    min: int | None = None
+    max: int | None = None
+
+
+class Interleaved(ResponseModel):
+    """Reasoning comes between other parts, in this field."""
+
+    field: Literal["reasoning_content", "reasoning_details"]
+
+
+class Cost(ResponseModel):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    reasoning: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+    input_audio: float | None = None
+    output_audio: float | None = None
+
+
+class Limit(ResponseModel):
+    """Tokens at most."""
+
+    context: int
+    input: int
+    output: int
+
+
+class Modalities(ResponseModel):
+    """What goes in and comes out."""
+
+    input: list[str]
+    output: list[str]
+
+
+class ModelsDevModel(ResponseModel):
+    """A model of a provider."""
+
+    id: str
+    name: str
+    description: str | None = None
+    attachment: bool
+    reasoning: bool
+    reasoning_options: list[ReasoningToggle | ReasoningEffortOption | ReasoningBudgetTokens] | None = None
+    tool_call: bool
+    structured_output: bool | None = None
+    temperature: bool | None = None
+    knowledge: str | None = None
+    release_date: str
+    last_updated: str
+    open_weights: bool
+    status: Literal["alpha", "beta", "deprecated"] | None = None
+    interleaved: bool | Interleaved | None = None
+    cost: Cost | None = None
+    limit: Limit | None = None
+    modalities: Modalities | None = None
+
+
+class ModelsDevProvider(ResponseModel):
+    """A provider with its models by id."""
+
+    id: str
+    name: str
+    npm: str
+    env: list[str]
+    doc: str
+    api: str | None = None
+    models: dict[str, ModelsDevModel] = Field(default_factory=dict)
+
+
+class ModelsDevRes(RootModel[dict[str, ModelsDevProvider]]):
+    """Providers by id."""
+
 
 router: APIRouter = group("Model information")
 
@@ -53,6 +268,11 @@ class Served:
     def name(self) -> str:
         """What clients call it."""
         return self.model.source.name
+
+    @property
+    def reasons(self) -> bool:
+        """Whether it has reasoning blocks."""
+        return self.model.reasoning is not None
 
     @property
     def hub_id(self) -> str:
@@ -112,11 +332,12 @@ async def _read_served(settings: Settings, inference: Inference) -> list[Served]
     model = await inference.model()
     stats = await model.engine.stats()
     cost, name = await inference.accounts.prices(""), model.source.name
+    shapes = await asyncio.to_thread(folder_shapes, model.source.folder)
     stored = str(model.source.config.get("dtype") or model.source.config.get("torch_dtype") or "float32")
     return [
         Served(
             model=model,
-            parameters=await asyncio.to_thread(_parameters, model.source.folder),
+            parameters=sum(map(prod, shapes.values())),
             # Before it is loaded, the precision of its files.
             precision=_DTYPES.get(stats.dtype or stored, "fp32"),
             device=stats.device or settings.engine_device,
@@ -132,11 +353,6 @@ async def _read_served(settings: Settings, inference: Inference) -> list[Served]
 def _price(cost: CostOf, model: str, **tokens: int) -> float:
     counts = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, **tokens}
     return (cost(model, times.now(), requests=1, **counts) or 0.0) / _MANY
-
-
-def _parameters(folder: Path) -> int:
-    """How many numbers the weight files hold, by their headers."""
-    return sum(prod(shape) for shape in folder_shapes(folder).values())
 
 
 def _router_entry(served: Served) -> Json:
@@ -159,7 +375,7 @@ def _router_entry(served: Served) -> Json:
             "input_cache_read": _dollars(served.cached),
         },
         "supported_sampling_parameters": SAMPLING,
-        "supported_features": ["tools", "json_mode", "structured_outputs", *(["reasoning"] * _reasons(served))],
+        "supported_features": ["tools", "json_mode", "structured_outputs", *(["reasoning"] * served.reasons)],
         "datacenters": [],
         "deprecation_date": None,
     }
@@ -200,13 +416,13 @@ def _catalog_entry(served: Served) -> Json:
         "descriptionShort": said,
         "descriptionMedium": said,
         "launchDate": launched.date().isoformat(),
-        "featureReasoning": _reasons(served),
+        "featureReasoning": served.reasons,
         "featureJsonMode": True,
         "featureStructuredOutput": True,
         "featureToolCalling": True,
         "featureLoRA": True,
         "featureTrainableServerlessRL": served.is_trainable,
-        "reasoningSupport": "default-on" if _reasons(served) else "unsupported",
+        "reasoningSupport": "default-on" if served.reasons else "unsupported",
         "parameterCountTotal": served.parameters,
         "contextWindow": served.model.info.max_model_len,
         "quantization": served.precision,
@@ -244,7 +460,7 @@ def _own_entry(served: Served) -> Json:
         "id": served.name,
         "name": served.name,
         "attachment": False,
-        "reasoning": _reasons(served),
+        "reasoning": served.reasons,
         "tool_call": True,
         "structured_output": True,
         "temperature": True,
@@ -278,10 +494,6 @@ def _priced_entry(price: ModelPrice) -> Json:
             "cache_write": round(price.cache_creation * _MANY, 9),
         },
     }
-
-
-def _reasons(served: Served) -> bool:
-    return served.model.reasoning is not None
 
 
 def _dollars(price: float) -> str:

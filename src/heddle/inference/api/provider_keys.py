@@ -9,8 +9,6 @@ from pydantic import Field
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import Admin, Empty, Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.inference.providers import Provider, ProviderClient, find_providers, place_of
-from heddle.settings import Settings
-from heddle.store.base import Store
 from heddle.store.control.projects import ProviderRow
 from heddle.store.secrets import Secrets
 from heddle.wire import times
@@ -119,16 +117,11 @@ async def test_provider(
 ) -> Response:
     """Ask a provider for its models, or a model for one token, with the key that there is."""
     caller.require_operator("Providers")
-    provider = await _find(name, settings, store)
+    provider = (await find_providers(settings, store)).get(name)
+    if provider is None:
+        raise NotFound(f"There is no provider {name}")
     await store.audit_log.note(caller.user, "provider.test", None, {"name": name, "model": body.model})
     return answer(await _test(provider, body.model))
-
-
-async def _find(name: str, settings: Settings, store: Store) -> Provider:
-    found = (await find_providers(settings, store)).get(name)
-    if found is None:
-        raise NotFound(f"There is no provider {name}")
-    return found
 
 
 async def _test(provider: Provider, model: str | None) -> Json:

@@ -32,9 +32,8 @@ POLICY_HEADER = "x-heddle-policy"
 _MOST_IGNORED = 50
 
 
-async def respond(request: Request, caller: Caller, inference: Inference, wire: Wire, body: Json) -> Response:
+async def respond(request: Request, inference: Inference, wire: Wire, body: Json, arrival: Arrival) -> Response:
     """The answer to the parsed body of a request: whole, or as a stream of events. Raises HeddleError."""
-    arrival = replace(read_arrival(request, caller), size=len(await request.body()))
     running = await run_while_connected(request.receive, inference.begin(wire, body, arrival))
     headers = describe_run(running.policy, running.ticket, running.plan.ignored)
     if running.plan.wants_stream:
@@ -71,6 +70,12 @@ def read_arrival(request: Request, caller: Caller) -> Arrival:
         request_id=request.headers.get("x-request-id"),
         priority=int(priority) if priority is not None else None,
     )
+
+
+async def read_request(request: Request, caller: Caller) -> tuple[Any, Arrival]:
+    """The parsed body, and what is known beside it; raises as `read_body` and `read_arrival` do."""
+    body = await read_body(request)
+    return body, replace(read_arrival(request, caller), size=len(await request.body()))
 
 
 async def read_body(request: Request) -> Any:

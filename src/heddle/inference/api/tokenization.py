@@ -78,8 +78,7 @@ async def _open(
     arrival = read_arrival(request, caller)
     if inference.is_strict(arrival):
         refuse_ignored(unknown, body)
-    await inference.resolve(name, arrival)
-    return await inference.model(), describe_ignored(unknown)
+    return (await inference.resolve(name, arrival)).model, describe_ignored(unknown)
 
 
 def _answer(body: Json, headers: dict[str, str]) -> Response:

@@ -10,14 +10,7 @@ from typing import Literal, NamedTuple
 from heddle.inference.detokenizer import Detokenizer, StopStrings
 from heddle.inference.engine.base import Engine, TokenEvent, TokenLogprobs, TokenRequest
 from heddle.inference.prompt.reasoning import ReasoningSplitter
-from heddle.inference.tools.parser import (
-    CallArguments,
-    CallStart,
-    ContentDelta,
-    OutputParser,
-    Piece,
-    ReasoningDelta,
-)
+from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, OutputParser, Piece, ReasoningDelta
 from heddle.wire.jsontypes import Json
 
 

@@ -3,11 +3,10 @@
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
@@ -27,13 +26,7 @@ from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire
 from heddle.inference.engine.base import EngineInfo, Sampling, TokenRequest
 from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.reasoning import ReasoningSplitter
-from heddle.inference.prompt.template import (
-    SHARED_PROCESSES,
-    Prompt,
-    build_prompt,
-    choose_template,
-    context_exceeded,
-)
+from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template, context_exceeded
 from heddle.inference.served_model import ServedModel
 from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.structured.guidance import Constraint
@@ -107,6 +100,19 @@ _SALT = re.compile(r"[^@/\\\0]{1,128}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
 
+class NamedModel(NamedTuple):
+    """What a request named: the model, the name to show, and the adapter; None for the base model."""
+
+    model: ServedModel
+    shown: str
+    version: Version | None
+
+    @property
+    def policy(self) -> str:
+        """The name of the weights for the header `x-heddle-policy`."""
+        return self.model.source.name if self.version is None else self.version.policy
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What is known about a request beside its body: who asks, for which project, and what came in headers."""
@@ -125,15 +131,15 @@ class Arrival:
     strict_fields: bool | None = None
     """Whether a field without effect is refused; None leaves it to the settings."""
 
-    def record(self, shown: str, version: Version | None, model: ServedModel, body: Any, **more: Any) -> Completion:
-        """The record of a request that begins now; `shown` is the model as it was asked for."""
-        name = model.source.name
+    def record(self, named: NamedModel, body: Any, **more: Any) -> Completion:
+        """The record of a request that begins now."""
+        name = named.model.source.name
         return Completion(
             caller=self.caller,
             project=self.project,
-            model=shown,
-            served=name if version is None else version.name,
-            policy=model.policy(version),
+            model=named.shown,
+            served=name if named.version is None else named.version.name,
+            policy=named.policy,
             base=name,
             started_at=datetime.now(UTC),
             request=body,
@@ -189,16 +195,9 @@ class Plan:
     """What of the request had no effect, for the response header."""
 
 
-async def plan_completion(
-    parsed: ParsedRequest,
-    wire: Wire,
-    arrival: Arrival,
-    model: ServedModel,
-    shown_name: str,
-    version: Version | None,
-) -> Plan:
+async def plan_completion(parsed: ParsedRequest, wire: Wire, arrival: Arrival, named: NamedModel) -> Plan:
     """Check the request against the model and lay out its choices; raises InvalidRequest naming the field."""
-    request = parsed.chat
+    request, (model, _, version) = parsed.chat, named
     is_rollout = wire.carries_rollouts and version is not None and version.is_trainable
     rollout = Rollout.of(request, model.tokenizer) if is_rollout else None
     request = request if rollout is None else rollout.request
@@ -212,13 +211,20 @@ async def plan_completion(
     await check_parameters(request.tools or ())
 
     def render() -> list[Prompt]:
-        return _prompts(request, parsed.prompts, model, tools)
+        if parsed.prompts:
+            return [_plain_prompt(prompt, request, model) for prompt in parsed.prompts]
+        return [render_messages(request, model, tools, model.info.max_model_len)]
 
     # A template of the request is rendered by a process; this waits until one is free.
     has_template = request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ())
     prompts = await (SHARED_PROCESSES.run(render) if has_template else run(render))
     facts = tuple(Facts(_truncate(request, prompt.token_ids, model.info.max_model_len)) for prompt in prompts)
-    samplings = await run(lambda: _samplings(request, facts, model))
+    samplings = await run(
+        lambda: [
+            read_sampling(request, len(fact.prompt_token_ids), model.defaults, model.tokenizer, model.info)
+            for fact in facts
+        ]
+    )
     if rollout is not None:
         samplings = [rollout.sampling(sampling, model.info) for sampling in samplings]
     if parsed.prompt_choices is not None:
@@ -226,8 +232,7 @@ async def plan_completion(
         samplings = [replace(s, prompt_choices=choices_, prompt_logprobs=s.prompt_logprobs or 0) for s in samplings]
     constraint = await _constraint(request, model, tools, prompts[0]) if _may_constrain(request) else None
     name = arrival.choose_id(request.request_id)
-    answer_id = parsed.answer_id or f"{wire.id_prefix}{name}"
-    shape = _shape(request, model, answer_id, shown_name, version, samplings[0])
+    shape = _shape(request, named, parsed.answer_id or f"{wire.id_prefix}{name}", samplings[0])
     if rollout is not None:
         shape = rollout.shape(shape, samplings[0])
     requests: list[TokenRequest] = []
@@ -260,14 +265,6 @@ async def plan_completion(
     )
 
 
-def _samplings(request: ChatRequest, facts: Sequence[Facts], model: ServedModel) -> list[Sampling]:
-    """The sampling of each prompt; they differ in how many tokens there is room for."""
-    return [
-        read_sampling(request, len(fact.prompt_token_ids), model.defaults, model.tokenizer, model.info)
-        for fact in facts
-    ]
-
-
 def _may_constrain(request: ChatRequest) -> bool:
     return bool(request.tools or request.structured_outputs or request.response_format)
 
@@ -293,15 +290,6 @@ def plan_tools(request: ChatRequest, model: ServedModel) -> ToolPlan | None:
         chosen = choose_template(model.tokenizer, request.chat_template, request.chat_template_kwargs, with_tools=True)
         style = detect_format(model.tokenizer, chosen.source)
     return ToolPlan.of(request.tools, request.tool_choice, request.parallel_tool_calls is not False, style)
-
-
-def _prompts(
-    request: ChatRequest, given: Sequence[str | tuple[int, ...]], model: ServedModel, tools: ToolPlan | None
-) -> list[Prompt]:
-    """What the model reads: the messages through its template, or the prompts that the request has instead."""
-    if given:
-        return [_plain_prompt(prompt, request, model) for prompt in given]
-    return [render_messages(request, model, tools, model.info.max_model_len)]
 
 
 def _plain_prompt(given: str | tuple[int, ...], request: ChatRequest, model: ServedModel) -> Prompt:
@@ -383,9 +371,8 @@ async def _constraint(
     return replace(found, after=model.reasoning.end_token_ids)
 
 
-def _shape(
-    request: ChatRequest, model: ServedModel, name: str, shown: str, version: Version | None, sampling: Sampling
-) -> Shape:
+def _shape(request: ChatRequest, named: NamedModel, answer_id: str, sampling: Sampling) -> Shape:
+    model = named.model
     role, echo = "assistant", ""
     if request.messages:
         last = request.messages[-1]
@@ -395,10 +382,10 @@ def _shape(
     if request.stream_options is not None and request.stream_options.include_usage:
         usage = {"include_usage": True, "usage_in_every_chunk": bool(request.stream_options.continuous_usage_stats)}
     return Shape(
-        id=name,
+        id=answer_id,
         created=times.now() // 1_000_000,
-        model=shown,
-        fingerprint=model.fingerprint(version),
+        model=named.shown,
+        fingerprint=model.fingerprint(named.version),
         role=role,
         echo=echo,
         tokenizer=model.tokenizer,
@@ -413,8 +400,10 @@ def _shape(
     )
 
 
-def _reading(request: ChatRequest, model: ServedModel, is_rollout: bool) -> Reading:
-    return Reading(
+def _choice(
+    index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
+) -> Choice:
+    reading = Reading(
         stops=tuple(request.stops),
         include_stop=bool(request.include_stop_str_in_output),
         min_tokens=request.min_tokens or 0,
@@ -422,12 +411,6 @@ def _reading(request: ChatRequest, model: ServedModel, is_rollout: bool) -> Read
         shows_reasoning=request.wants_reasoning,
         shows_tokens=request.wants_reasoning or is_rollout,
     )
-
-
-def _choice(
-    index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
-) -> Choice:
-    reading = _reading(request, model, is_rollout)
     marks: frozenset[int] = frozenset()
     if request.messages:
         marks |= model.reasoning.token_ids if model.reasoning is not None else frozenset()

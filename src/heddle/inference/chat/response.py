@@ -1,6 +1,6 @@
 """What a client of chat completions receives: the whole answer, or the chunks of a stream, from the same parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from heddle.errors import HeddleError
@@ -142,10 +142,7 @@ class ChatAnswer(ChunkedAnswer):
 
     def opening(self) -> list[Json]:
         """The role of every choice, then the echoed text."""
-        return list(self._opening())
-
-    def _opening(self) -> Iterator[Json]:
-        shape, facts = self.shape, self._facts
+        shape, facts, chunks = self.shape, self._facts, []
         first: Json = {"prompt_token_ids": list(facts.prompt_token_ids) if shape.prompt_ids else None}
         if facts.prompt_logprobs is not None:
             first["prompt_logprobs"] = show_prompt_logprobs(shape, facts)
@@ -153,12 +150,12 @@ class ChatAnswer(ChunkedAnswer):
             delta = {"role": shape.role, "content": ""}
             part = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
             chunk = self._chunk({**part, **_for_training(shape, facts)})
-            yield {**chunk, **first}
+            chunks.append({**chunk, **first})
             first = {"prompt_token_ids": None}
         for choice in self.choices if shape.echo else ():
-            yield self._chunk(
-                {"index": choice.index, "delta": {"content": shape.echo}, "logprobs": None, "finish_reason": None}
-            )
+            part = {"index": choice.index, "delta": {"content": shape.echo}, "logprobs": None, "finish_reason": None}
+            chunks.append(self._chunk(part))
+        return chunks
 
     def delta(self, index: int, delta: Delta) -> list[Json]:
         """The chunk of new tokens."""

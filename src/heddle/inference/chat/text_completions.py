@@ -16,6 +16,11 @@ from heddle.wire.jsontypes import Json
 
 DEFAULT_MAX_TOKENS = 16
 MOST_CHOICES = 1024
+_SAME_FIELDS = (
+    *("model", "prompt_logprobs", "n", "stream", "stream_options", "response_format"),
+    *("return_tokens_as_token_ids", "return_token_ids"),
+)
+"""Besides those of sampling, what is the same in chat."""
 _LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON does not have."""
 
@@ -183,39 +188,23 @@ class TextWire(Wire):
         """The same sampling as in chat, on prompts that no template touches."""
         request = parse_body(TextCompletionRequest, body)
         prompts = split_texts(request.prompt)
-        _check(request, prompts)
+        for reason, param in _find_problems(request, prompts):
+            raise InvalidRequest(reason, param=param)
+        most = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
         wants_logprobs = request.logprobs is not None
         chat = ChatRequest(
             messages=[],
-            model=request.model,
             logprobs=wants_logprobs,
             top_logprobs=request.logprobs or 0,
-            prompt_logprobs=request.prompt_logprobs,
             echo=bool(request.echo) and wants_logprobs,
-            max_tokens=_max_tokens(request),
-            n=request.n,
-            stream=request.stream,
-            stream_options=request.stream_options,
+            # An engine that reads a prompt also draws a token, which is not shown then.
+            max_tokens=1 if request.echo and most == 0 else most,
             add_special_tokens=request.add_special_tokens is not False,
-            response_format=request.response_format,
-            return_tokens_as_token_ids=request.return_tokens_as_token_ids,
-            return_token_ids=request.return_token_ids,
+            **{name: getattr(request, name) for name in _SAME_FIELDS},
             **request.sampling_fields(),
         )
         ignored = tuple(unknown_fields(TextCompletionRequest, body))
         return ParsedRequest(chat, partial(TextAnswer, request, prompts), prompts, ignored)
-
-
-def _max_tokens(request: TextCompletionRequest) -> int:
-    if request.max_tokens is None:
-        return DEFAULT_MAX_TOKENS
-    # An engine that reads a prompt also draws a token, which is not shown then.
-    return 1 if request.echo and request.max_tokens == 0 else request.max_tokens
-
-
-def _check(request: TextCompletionRequest, prompts: Sequence[str | tuple[int, ...]]) -> None:
-    for reason, param in _find_problems(request, prompts):
-        raise InvalidRequest(reason, param=param)
 
 
 def _find_problems(

@@ -230,34 +230,27 @@ class Engine(Protocol):
 
     def info(self) -> EngineInfo:
         """What it is; known before it has loaded."""
-        ...
 
     async def start(self) -> None:
         """Load, if that has not been done; many may wait for one loading. Raises EngineFailed."""
-        ...
 
     async def stop(self) -> None:
         """End every request and give back all memory."""
-        ...
 
     def generate(self, request: TokenRequest) -> AsyncIterator[TokenEvent]:
         """The tokens of one request; closing the iterator aborts it.
 
         Starts the engine and loads the adapter when needed. Raises EngineFailed, EngineBusy, RequestRefused.
         """
-        ...
 
     async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
         """Make a version ready; a no-op when it is, and without `start` where the engine does not run.
 
         Raises EngineFailed, and RequestRefused when it does not fit the model.
         """
-        ...
 
     async def unload_adapter(self, adapter_id: str) -> None:
         """Forget a version once its running requests have ended; a no-op when it is not loaded."""
-        ...
 
     async def stats(self) -> EngineStats:
         """Stats now; cheap, and never starts the engine."""
-        ...

@@ -47,15 +47,12 @@ class Conversation:
     """The chat messages, where each stands in the body, and what of the body says nothing to the model."""
 
     messages: list[ChatMessage] = field(default_factory=list)
-    _places: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     is_prefilled: bool = False
     """The last message is the beginning of the answer."""
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """The place of each message."""
-        return tuple(self._places)
+    _names: dict[str, str] = field(default_factory=dict)
+    """The functions of calls by their ids."""
 
     def add(self, message: ChatMessage, place: str) -> None:
         """Append a message; texts of one role after another are one message."""
@@ -66,60 +63,26 @@ class Conversation:
             last.reasoning = "\n".join(filter(None, (last.reasoning, message.reasoning))) or None
             return
         self.messages.append(message)
-        self._places.append(place)
+        self.places.append(place)
 
     def ignore(self, name: str) -> None:
         """Note a key without effect, once."""
         if name not in self.ignored:
             self.ignored.append(name)
 
-
-def _parts(message: ChatMessage) -> list[ContentPart]:
-    content = message.content
-    if content is None:
-        return []
-    return [_part(content)] if isinstance(content, str) else content
-
-
-def _part(text: str) -> ContentPart:
-    return ContentPart(type="text", text=text)
-
-
-BILLING = "x-anthropic-billing-header:"
-"""What Claude Code writes into the first block of its system prompt; it is for no model."""
-
-
-def read_conversation(messages: Sequence[InputMessage], system: str | list[ContentBlock] | None) -> Conversation:
-    """The chat messages of a request; InvalidRequest naming the block that the model cannot read."""
-    found = Conversation()
-    reader = _Reader(found)
-    if system:
-        texts = [text for text in reader.texts(system, "system") if not text.startswith(BILLING)]
-        if texts:
-            found.add(ChatMessage(role="system", content=[_part(text) for text in texts]), "system")
-    for index, message in enumerate(messages):
-        reader.read(message, f"messages.{index}")
-    last = found.messages[-1] if messages and found.messages else None
-    found.is_prefilled = last is not None and last.role == "assistant"
-    return found
-
-
-class _Reader:
-    def __init__(self, found: Conversation) -> None:
-        self._found = found
-        self._names: dict[str, str] = {}
-        """The functions of calls by their ids."""
-
     def read(self, message: InputMessage, at: str) -> None:
+        """Take a message; InvalidRequest naming the block that the model cannot read."""
+        content = message.content
+        blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content
         if message.role == "assistant":
-            self._read_assistant(message.content, at)
+            self._read_assistant(blocks, at)
         elif message.role == "user":
-            self._read_user(message.content, at)
+            self._read_user(blocks, at)
         else:
             # templates know a system prompt at the beginning only
-            said = "\n".join(self.texts(message.content, f"{at}.content"))
+            said = "\n".join(self.texts(content, f"{at}.content"))
             text = f"<system-reminder>\n{said}\n</system-reminder>"
-            self._found.add(ChatMessage(role="user", content=[_part(text)]), at)
+            self.add(ChatMessage(role="user", content=[_part(text)]), at)
 
     def texts(self, content: str | list[ContentBlock], at: str) -> list[str]:
         """The texts of a content that may hold nothing else than text and documents."""
@@ -131,16 +94,13 @@ class _Reader:
     def _inner_texts(self, block: ContentBlock, at: str) -> list[str]:
         return self.texts(_read_blocks(block.content or "", f"{at}.content"), f"{at}.content")
 
-    def _read_user(self, content: str | list[ContentBlock], at: str) -> None:
-        if isinstance(content, str):
-            self._found.add(ChatMessage(role="user", content=[_part(content)]), at)
-            return
+    def _read_user(self, content: list[ContentBlock], at: str) -> None:
         for index, block in enumerate(content):
             place = f"{at}.content.{index}"
             if block.type == "tool_result":
-                self._found.add(self._tool_result(block, place), place)
+                self.add(self._tool_result(block, place), place)
             else:
-                self._found.add(ChatMessage(role="user", content=[_part(self._text(block, place))]), at)
+                self.add(ChatMessage(role="user", content=[_part(self._text(block, place))]), at)
 
     def _tool_result(self, block: ContentBlock, at: str) -> ChatMessage:
         call_id = _need(block.tool_use_id, f"{at}.tool_use_id")
@@ -150,10 +110,7 @@ class _Reader:
             text = f"Error: {text}"
         return ChatMessage(role="tool", content=text, tool_call_id=call_id, name=self._names.get(call_id))
 
-    def _read_assistant(self, content: str | list[ContentBlock], at: str) -> None:
-        if isinstance(content, str):
-            self._found.add(ChatMessage(role="assistant", content=[_part(content)]), at)
-            return
+    def _read_assistant(self, content: list[ContentBlock], at: str) -> None:
         texts: list[ContentPart] = []
         thoughts: list[str] = []
         calls: list[MessageToolCall] = []
@@ -164,14 +121,14 @@ class _Reader:
                     thought = _need(block.thinking, f"{place}.thinking") or unseal(block.signature or "")
                     thoughts += filter(None, (thought,))
                 case "redacted_thinking":
-                    self._found.ignore("redacted_thinking")
+                    self.ignore("redacted_thinking")
                 case "tool_use":
                     calls.append(self._call(block, place))
                 case _:
                     texts.append(_part(self._text(block, place)))
         message = ChatMessage(role="assistant", content=texts or None, tool_calls=calls or None)
         message.reasoning = "\n".join(thoughts) or None
-        self._found.add(message, at)
+        self.add(message, at)
 
     def _call(self, block: ContentBlock, at: str) -> MessageToolCall:
         name, call_id = _need(block.name or None, f"{at}.name"), _need(block.id, f"{at}.id")
@@ -219,7 +176,36 @@ class _Reader:
 
     def _note_cache(self, block: ContentBlock) -> None:
         if block.cache_control is not None:
-            self._found.ignore("cache_control")
+            self.ignore("cache_control")
+
+
+def _parts(message: ChatMessage) -> list[ContentPart]:
+    content = message.content
+    if content is None:
+        return []
+    return [_part(content)] if isinstance(content, str) else content
+
+
+def _part(text: str) -> ContentPart:
+    return ContentPart(type="text", text=text)
+
+
+BILLING = "x-anthropic-billing-header:"
+"""What Claude Code writes into the first block of its system prompt; it is for no model."""
+
+
+def read_conversation(messages: Sequence[InputMessage], system: str | list[ContentBlock] | None) -> Conversation:
+    """The chat messages of a request; InvalidRequest naming the block that the model cannot read."""
+    found = Conversation()
+    if system:
+        texts = [text for text in found.texts(system, "system") if not text.startswith(BILLING)]
+        if texts:
+            found.add(ChatMessage(role="system", content=[_part(text) for text in texts]), "system")
+    for index, message in enumerate(messages):
+        found.read(message, f"messages.{index}")
+    last = found.messages[-1] if messages and found.messages else None
+    found.is_prefilled = last is not None and last.role == "assistant"
+    return found
 
 
 def _read_blocks(content: Any, at: str) -> str | list[ContentBlock]:

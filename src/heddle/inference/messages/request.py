@@ -15,7 +15,7 @@ from heddle.inference.chat.wire import ParsedRequest, Wire
 from heddle.inference.messages.answer import MessagesAnswer
 from heddle.inference.messages.conversation import ContentBlock, Conversation, InputMessage, read_conversation
 from heddle.inference.prompt.template import ContextExceeded
-from heddle.inference.structured.constraints import JsonSchemaFormat, ResponseFormat
+from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.tools.formats import FunctionName, NamedToolChoice, Tool, ToolChoice, make_tool
 from heddle.wire.jsontypes import Json
 
@@ -114,7 +114,10 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
     conversation = read_conversation(request.messages, request.system)
     user, session = read_user(request.metadata.user_id if request.metadata is not None else None)
     output = request.output_config or OutputConfig()
-    schema = output.format or request.output_format
+    form, schema = None, output.format or request.output_format
+    if schema is not None:
+        named = {"name": "output", "schema": schema.json_schema}
+        form = ResponseFormat.model_validate({"type": "json_schema", "json_schema": named})
     fields = request.sampling_fields()
     if request.stop_sequences is not None:
         fields["stop"] = request.stop_sequences
@@ -128,7 +131,7 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
         tools=[_tool(tool, f"tools.{index}") for index, tool in enumerate(request.tools or ())] or None,
         tool_choice=_tool_choice(request),
         parallel_tool_calls=not (request.tool_choice is not None and request.tool_choice.disable_parallel_tool_use),
-        response_format=_response_format(schema),
+        response_format=form,
         reasoning_effort=output.effort,
         include_reasoning=thinks,
         chat_template_kwargs={"enable_thinking": thinks},
@@ -145,17 +148,8 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
         ),
         ignored=tuple(_ignored(request, body, conversation)),
         thread_id=session,
-        places=conversation.places,
+        places=tuple(conversation.places),
         clamps_max_tokens=True,
-    )
-
-
-def _response_format(schema: OutputFormat | None) -> ResponseFormat | None:
-    if schema is None:
-        return None
-    return ResponseFormat(
-        type="json_schema",
-        json_schema=JsonSchemaFormat.model_validate({"name": "output", "schema": schema.json_schema}),
     )
 
 

@@ -38,10 +38,6 @@ class ReasoningMarks:
         """Marks that are single tokens; the detokenizer must show them even where they are special tokens."""
         return frozenset(ids[0] for ids in (self.start_token_ids, self.end_token_ids) if len(ids) == 1)
 
-    def is_open_after(self, text: str) -> bool:
-        """Whether a text ends inside a reasoning block."""
-        return text.rfind(self.start) > text.rfind(self.end)
-
 
 @lru_cache(maxsize=4)
 def detect_marks(tokenizer: Tokenizer) -> ReasoningMarks | None:

@@ -5,7 +5,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -98,10 +98,6 @@ def _raise_exception(message: object) -> None:
     raise _Raised(str(message))
 
 
-def _strftime_now(layout: str) -> str:
-    return datetime.datetime.now().strftime(layout)
-
-
 def _tojson(
     value: Any,
     ensure_ascii: bool = False,
@@ -122,26 +118,23 @@ def _compile(source: str) -> _Compiled:
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    environment = environment
+    environment.globals["strftime_now"] = lambda layout: datetime.datetime.now().strftime(layout)
     tree = environment.parse(source)
     return _Compiled(
         template=environment.from_string(source),
         names=frozenset(meta.find_undeclared_variables(tree)),
-        compared=frozenset(_find_compared(tree)),
+        compared=frozenset(
+            constant.value
+            for comparison in tree.find_all(nodes.Compare)
+            for constant in comparison.find_all(nodes.Const)
+            if isinstance(constant.value, str)
+        ),
         wants_short_ids=_NINE.search(source) is not None,
         wants_thinking=_THINKING.search(source) is not None,
         wants_named_ids="<|tool_call_begin|>" in source and _CALL_ID.search(source) is not None,
         wants_single_calls=_FIRST_CALL.search(source) is not None and _EACH_CALL.search(source) is None,
         wants_parts=_walks_content(tree) and not any(test.name == "string" for test in tree.find_all(nodes.Test)),
     )
-
-
-def _find_compared(tree: nodes.Template) -> Iterator[str]:
-    for comparison in tree.find_all(nodes.Compare):
-        for constant in comparison.find_all(nodes.Const):
-            if isinstance(constant.value, str):
-                yield constant.value
 
 
 def _walks_content(tree: nodes.Template) -> bool:

@@ -132,9 +132,11 @@ def build_prompt(
     token_ids = tuple(tokenizer.encode(read[-most:], add_special_tokens))
     if not token_ids:
         raise InvalidRequest("the prompt is empty", param="chat_template" if chosen.from_request else "messages")
-    opens = _opens_reasoning(tokenizer, text, final)
-    may_reason = False
-    if find_reasoning and not opens and final is None and detect_marks(tokenizer) is not None:
+    marks, opens, may_reason = detect_marks(tokenizer), False, False
+    if marks is not None:
+        # A template opens a block with the last thing it writes; a continued message may lie inside one.
+        opens = text.rstrip().endswith(marks.start) or (final is not None and final.inside_reasoning(marks))
+    if find_reasoning and not opens and final is None and marks is not None:
         silent = job.variables | {"enable_thinking": False, "reasoning_effort": "none"}
         may_reason = _render(replace(job, variables=silent), chosen, max_tokens).text != text
     known = rendered.names | {"chat_template", "add_generation_prompt", "continue_final_message"}
@@ -184,7 +186,7 @@ class _FinalMessage:
 
     def inside_reasoning(self, marks: ReasoningMarks) -> bool:
         """Whether what is continued is reasoning."""
-        return self.of_reasoning or marks.is_open_after(self._written)
+        return self.of_reasoning or self._written.rfind(marks.start) > self._written.rfind(marks.end)
 
 
 def _settings(template_kwargs: Mapping[str, Any], reasoning_effort: str | None) -> dict[str, Any]:
@@ -252,14 +254,6 @@ def _check_use(
                     f"messages.{index}: the chat template of this model has no place for the role '{message['role']}'",
                     param=f"messages.{index}.role",
                 )
-
-
-def _opens_reasoning(tokenizer: Tokenizer, text: str, final: _FinalMessage | None) -> bool:
-    """A template opens a block with the last thing it writes; a continued message may lie inside one."""
-    marks = detect_marks(tokenizer)
-    if marks is None:
-        return False
-    return text.rstrip().endswith(marks.start) or (final is not None and final.inside_reasoning(marks))
 
 
 SHARED_PROCESSES = RenderProcesses()

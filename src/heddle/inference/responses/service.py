@@ -14,7 +14,7 @@ from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound
 from heddle.http.routing import Service, off_loop
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.wire import Keep
-from heddle.inference.responses.answer import ResponsesAnswer, response_error
+from heddle.inference.responses.answer import ResponsesAnswer, ResponsesWire, response_error
 from heddle.inference.responses.items import (
     ITEMS,
     InputItem,
@@ -25,12 +25,11 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, parse_request
-from heddle.inference.responses.wire import ResponsesWire
 from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.responses import LEASE_SECONDS, OPEN, ResponseRow
+from heddle.store.control.responses import LEASE_SECONDS, OPEN, ConversationRow, ResponseRow
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
@@ -45,6 +44,14 @@ CUT = "The server was restarted before the response was complete"
 def owner_of(caller: Caller, project: str | None) -> str:
     """Whose stored responses a request may see: those of its project, else those of keys with the same binding."""
     return refs.internal_project(project) if project is not None else f"@{caller.reach}"
+
+
+async def find_conversation(store: Store, owner: str, name: str, param: str) -> ConversationRow:
+    """A stored conversation; raises NotFound naming the field `param`."""
+    row = await store.conversations.find(owner, name) if is_made_here("conv", name) else None
+    if row is None:
+        raise NotFound(f"Conversation with id '{name[:100]}' not found.", param=param)
+    return row
 
 
 @dataclass(slots=True)
@@ -84,7 +91,7 @@ class Responses:
 
     def __init__(self, settings: Settings, store: Store, inference: Inference) -> None:
         self._rows = store.responses
-        self._conversations = store.conversations
+        self._store = store
         self._leases = store.leases
         self._inference = inference
         self._days = settings.response_days
@@ -121,7 +128,9 @@ class Responses:
         wire = ResponsesWire(request, key, items, history, thread_id)
         row: ResponseRow | None = None
         if request.is_stored:
-            own = items if isinstance(request.input, list) else _as_items(request.input)
+            own = items
+            if isinstance(request.input, str):
+                own = ITEMS.validate_python([{"type": "message", "role": "user", "content": request.input}])
             row = ResponseRow(
                 id=f"resp_{key}",
                 owner=owner,
@@ -168,14 +177,8 @@ class Responses:
     async def _history(self, owner: str, request: ResponsesRequest) -> tuple[list[InputItem], str | None]:
         """The items before those of a request, and the thread that it goes on with."""
         if request.conversation_id is not None:
-            named = request.conversation_id
-            is_known = is_made_here("conv", named)
-            conversation = await self._conversations.find(owner, named) if is_known else None
-            if conversation is None:
-                raise NotFound(
-                    f"Conversation with id '{request.conversation_id[:100]}' not found.", param="conversation"
-                )
-            items = await self._conversations.items(conversation.id)
+            conversation = await find_conversation(self._store, owner, request.conversation_id, "conversation")
+            items = await self._store.conversations.items(conversation.id)
             return await asyncio.to_thread(ITEMS.validate_python, items), conversation.id
         previous = request.previous_response_id
         if previous is None:
@@ -217,7 +220,10 @@ class Responses:
         # The task takes its own place in the table before it runs for the first time.
         work = asyncio.create_task(self._run(row.id))
         found = self._background[row.id] = Background(running, row, work)
-        self._forget_finished()
+        # Only the last of those that have ended can be streamed again.
+        ended = [response_id for response_id, one in self._background.items() if one.has_ended]
+        for response_id in ended[:-_FINISHED_STREAMS]:
+            del self._background[response_id]
         return found
 
     async def _run(self, response_id: str) -> None:
@@ -254,19 +260,13 @@ class Responses:
         with contextlib.suppress(HeddleError):
             await self._rows.finish(replace(one.row, status=body["status"], body=body))
 
-    def _forget_finished(self) -> None:
-        """Only the last of those that have ended can be streamed again."""
-        ended = [response_id for response_id, one in self._background.items() if one.has_ended]
-        for response_id in ended[:-_FINISHED_STREAMS]:
-            del self._background[response_id]
-
     # Stored responses
 
     async def find(self, owner: str, response_id: str) -> ResponseRow:
         """A stored response; raises NotFound."""
         row = await self._rows.find(owner, response_id) if is_made_here("resp", response_id) else None
         if row is None:
-            raise NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
+            raise _unknown(response_id)
         return row
 
     async def stream_of(self, owner: str, response_id: str) -> Background:
@@ -291,7 +291,7 @@ class Responses:
         if row.status in OPEN:
             await self._end(row)
         if not await self._rows.delete(owner, response_id, user):
-            raise NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
+            raise _unknown(response_id)
 
     async def cancel(self, owner: str, response_id: str) -> ResponseRow:
         """End a response in the background and return it; one that has ended stays as it is. Raises NotFound."""
@@ -329,8 +329,7 @@ class Responses:
 
     async def _mark_cut(self) -> None:
         for row in await self._rows.cut():
-            error = response_error(HeddleError(CUT))
-            body = {**row.body, "status": "failed", "error": error}
+            body = {**row.body, "status": "failed", "error": response_error(HeddleError(CUT))}
             await self._rows.finish(replace(row, status="failed", body=body))
 
 
@@ -344,8 +343,8 @@ def _check_scope(caller: Caller, project: str | None, request: ResponsesRequest)
             reading.open(project)
 
 
-def _as_items(text: str | None) -> list[InputItem]:
-    return [] if text is None else ITEMS.validate_python([{"type": "message", "role": "user", "content": text}])
+def _unknown(response_id: str) -> NotFound:
+    return NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
 
 
 ResponsesDep = Annotated[Responses, Depends(Service("responses"))]

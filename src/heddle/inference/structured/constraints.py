@@ -72,7 +72,6 @@ class ResponseFormat(BaseModel):
     triggers: list[StrictStr] | None = None
 
 
-CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 OURS = ("auto", "guidance", "llguidance")
 FOREIGN = ("xgrammar", "outlines", "lm-format-enforcer")
 JSON_SWITCHES = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
@@ -118,7 +117,7 @@ def _of_outputs(wanted: StructuredOutputs) -> tuple[str, Any, str]:
     chosen = [kind for kind, value in given.items() if value is not None]
     if len(chosen) != 1:
         named = f"not both {' and '.join(chosen)}" if chosen else "none is set"
-        raise refusal(FIELD, f"set exactly one of {', '.join(CONSTRAINTS)}; {named}")
+        raise refusal(FIELD, f"set exactly one of {', '.join(given)}; {named}")
     kind = chosen[0]
     param = f"{FIELD}.{kind}"
     value = given[kind]
@@ -197,19 +196,15 @@ def _gap(pattern: str) -> str | None:
     check_text(pattern + "x", MAX_WHITESPACE_PATTERN, param)
     gap = translate_pattern(pattern).replace(r" \t\n\r\f\x0b", r" \t\n\r")
     check_grammar(_strings(gap, ".*"), None, param)
-    if _compiles(_strings(gap, r"[^ \t\n\r]")):
+    if not find_failure(_strings(gap, r"[^ \t\n\r]"), None):
         raise refusal(param, "matches more than blanks, tabs and line breaks; the output would not be JSON")
-    return gap if _compiles(_strings(gap, ".|\n")) else None
+    return None if find_failure(_strings(gap, ".|\n"), None) else gap
 
 
 def _strings(gap: str, pattern: str) -> str:
     """A grammar of the strings that match both patterns."""
     both = {"type": "string", "pattern": f"^(?:{gap})$", "allOf": [{"pattern": pattern}]}
     return json.dumps({"grammars": [{"json_schema": both}]})
-
-
-def _compiles(grammar: str) -> bool:
-    return not find_failure(grammar, None)
 
 
 def _build_grammar(kind: str, value: Any, style: JsonStyle, param: str, tokenizer: LLTokenizer | None) -> str:

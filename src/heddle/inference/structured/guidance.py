@@ -128,7 +128,9 @@ def find_failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
     used = tokenizer or byte_tokenizer()
     state = make_matcher(used, grammar)
     for generated in range(TRIAL_TOKENS):
-        allowed = bytearray() if state.is_error() else _allowed_tokens(state, used.eos_tokens)
+        allowed = bytearray() if state.is_error() else bytearray(state.compute_bitmask())
+        for token in used.eos_tokens if allowed else ():
+            allowed[token // 8] &= ~(1 << token % 8)
         if state.is_error():
             return plain_message(state.get_error())
         if not any(allowed):
@@ -137,11 +139,3 @@ def find_failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
         at = next(index for index, byte in enumerate(allowed) if byte)
         state.consume_token(at * 8 + (allowed[at] & -allowed[at]).bit_length() - 1)
     return ""
-
-
-def _allowed_tokens(state: Any, ends: Sequence[int]) -> bytearray:
-    """The tokens that may come next, one bit each, without those that end the text."""
-    mask = bytearray(state.compute_bitmask())
-    for token in ends:
-        mask[token // 8] &= ~(1 << token % 8)
-    return mask

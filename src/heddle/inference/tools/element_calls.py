@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heddle.inference.detokenizer import overlap
-from heddle.inference.tools.calls import CallReader
-from heddle.inference.tools.values import find_types, property_schema, read_value
+from heddle.inference.tools.calls import CallReader, find_types, property_schema, read_value
 from heddle.wire.jsontypes import Json
 
 

@@ -27,11 +27,7 @@ class HarmonyParser(OutputParser):
     """
 
     def __init__(
-        self,
-        names: Collection[str],
-        early: bool,
-        only_first: bool = False,
-        new_id: Callable[[], str] = new_call_id,
+        self, names: Collection[str], early: bool, only_first: bool = False, new_id: Callable[[], str] = new_call_id
     ) -> None:
         """`names`: the request's tools."""
         super().__init__(early, only_first, new_id)
@@ -63,7 +59,8 @@ class HarmonyParser(OutputParser):
         while self._pending:
             found = _MARK.search(self._pending)
             if found is None:
-                held = _length_of_possible_mark(self._pending)
+                tail = self._pending[1 - _LONGEST :]
+                held = max(overlap(tail, mark) for mark in MARKS)
                 self._take_text(self._pending[: len(self._pending) - held])
                 self._pending = self._pending[len(self._pending) - held :]
                 break
@@ -148,8 +145,3 @@ class HarmonyParser(OutputParser):
             elif call.index is None and not call.hidden:
                 self._pieces.append(ContentDelta(self._raw))
         self._raw, self._blank, self._kind, self._state = "", "", "content", "between"
-
-
-def _length_of_possible_mark(text: str) -> int:
-    tail = text[1 - _LONGEST :]
-    return max(overlap(tail, mark) for mark in MARKS)

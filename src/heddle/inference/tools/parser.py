@@ -55,10 +55,7 @@ def new_call_id() -> str:
 
 def new_short_call_id() -> str:
     """A fresh id of nine letters and digits, the only form that templates of Mistral take."""
-    return "".join(secrets.choice(_LETTERS) for _ in range(9))
-
-
-_LETTERS = string.ascii_letters + string.digits
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
 
 class OutputParser(ABC):

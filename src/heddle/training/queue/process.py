@@ -335,16 +335,13 @@ class Slot:
 
     async def ask(self, operation: Operation) -> Answer:
         """Let the process do one operation. Raises ProcessEnded; cancelling ends the process."""
-        is_clean = False
         try:
             process = await self._ready()
             process.send(operation)
-            answer = await process.receive()
-            is_clean = True
-            return answer
-        finally:
-            if not is_clean:
-                await self._end()
+            return await process.receive()
+        except BaseException:
+            await self._end()
+            raise
 
     def warm(self, warm: Warm) -> None:
         """Start a process for a base model that will be trained soon."""

@@ -25,7 +25,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel
-from heddle.training.exchanges import choose_exchanges
+from heddle.training.calls import choose_exchanges
 from heddle.wire.jsontypes import Json
 
 Place = tuple[str | int, ...]

@@ -8,7 +8,7 @@ documentation defines them (https://tinker-docs.thinkingmachines.ai/tinker/losse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from heddle.training.tinker.messages import Array, DataRequest, Datum, read_data
 from heddle.training.trainer.attention import Segments
 from heddle.training.trainer.loss import Tokens
 from heddle.training.trainer.models import Layout
+from heddle.training.trainer.packing import gather
 from heddle.training.trainer.policy import (
     LARGEST_RATE,
     OPTIMIZER,
@@ -142,7 +143,7 @@ def _compute(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes
     request = read_data_request(operation.body)
     began, outputs, total, number, metrics = time.perf_counter(), [], 0.0, 0, run.metrics
     with torch.set_grad_enabled(not request.forward_only):
-        for batch in make_batches(request.data):
+        for batch in gather(request.data, lambda datum: datum.inputs["target_tokens"].size, TOKENS_AT_ONCE):
             logprobs, entropies = policy.model.score(lay_out(batch, policy.model.device), CHUNK)
             sizes = [datum.inputs["target_tokens"].size for datum in batch]
             scored = torch.split(logprobs.double(), sizes)
@@ -192,21 +193,6 @@ def show(request: DataRequest, datum: Datum, logprobs: Tensor, terms: Tensor) ->
     """What the client learns of a datum."""
     shown = {"logprobs": logprobs.reshape(datum.inputs["target_tokens"].shape).cpu().numpy()}
     return shown | ({"elementwise_loss": terms.cpu().numpy()} if request.loss == "cross_entropy" else {})
-
-
-def make_batches(data: Sequence[Datum]) -> Iterator[list[Datum]]:
-    """Data beside each other in their order, at most so many targets, or one datum."""
-    batch: list[Datum] = []
-    size = 0
-    for datum in data:
-        wanted = datum.inputs["target_tokens"].size
-        if batch and size + wanted > TOKENS_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(datum)
-        size += wanted
-    if batch:
-        yield batch
 
 
 def lay_out(batch: Sequence[Datum], device: torch.device) -> Layout:

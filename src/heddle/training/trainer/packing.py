@@ -2,9 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 
@@ -44,6 +44,7 @@ class Row:
 
 PER_TOKEN = ("tokens", "positions", "segments", "parents", "mask", "logprobs", "advantages", "weights")
 STEP = 2048
+Item = TypeVar("Item")
 Packed = tuple[TokenSequence, float, float]
 """A sequence with its normalised advantage and weight."""
 
@@ -123,3 +124,15 @@ def _part(
         advantages=numpy.where(mask, advantage, 0.0),
         weights=numpy.where(mask, weight, 0.0),
     )
+
+
+def gather(items: Sequence[Item], length: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Items in groups of at most so many tokens, or of one item."""
+    members: list[Item] = []
+    for item in items:
+        if members and sum(map(length, members)) + length(item) > most:
+            yield members
+            members = []
+        members.append(item)
+    if members:
+        yield members

@@ -7,10 +7,10 @@ from, r the rejected answer.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from heddle.training.config import ChatConfig, DpoConfig, SftConfig
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import Renderer, TrainingError
 from heddle.training.trainer.models import lay_out
-from heddle.training.trainer.packing import Row
+from heddle.training.trainer.packing import Item, Row, gather
 from heddle.training.trainer.policy import Policy
 from heddle.training.trainer.ranks import Ranks
 from heddle.training.trainer.rl import check_finite
@@ -30,7 +30,6 @@ CHUNK = 1024
 """Tokens whose logits are in memory at once."""
 TOKENS_AT_ONCE = 8192
 """Of sequences whose gradients are computed together; more in one step are added up."""
-Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -241,18 +240,6 @@ def count_common(first: Sequence[int], second: Sequence[int]) -> int:
         if one != other:
             return place
     return min(len(first), len(second))
-
-
-def gather(items: Sequence[Item], length: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Items in groups of at most so many tokens, or of one item."""
-    members: list[Item] = []
-    for item in items:
-        if members and sum(map(length, members)) + length(item) > most:
-            yield members
-            members = []
-        members.append(item)
-    if members:
-        yield members
 
 
 def make_rows(batch: Sequence[Example], tokens: int) -> Iterator[Row]:

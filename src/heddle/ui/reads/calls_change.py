@@ -16,7 +16,7 @@ from heddle.http.routing import PricesDep, RequestModel, StoreDep, Writer, answe
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.ui.reads.calls import Chosen, query_of
-from heddle.wire import refs, times
+from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, SortTerm
 from heddle.wire.inference import PricesOf
 from heddle.wire.jsontypes import Json
@@ -71,7 +71,7 @@ async def change(
     """
     caller = caller.require(Scope.READ)
     caller = caller.require(Scope.DELETE) if isinstance(body.action, DeleteCalls) else caller
-    asked: Json = orjson.loads(await request.body())
+    asked: Json = jsontext.loads(await request.body())
     asked["to"] = min(times.now() / times.SECOND, asked["to"] if body.end is not None else float("inf"))
     of = await store.calls.count(await query_of(store, prices, caller, body))
     if of > MOST:
@@ -96,7 +96,7 @@ class CallChanges:
 
     async def _change(self, job: JobRow, run: JobRun) -> Json:
         caller = run.caller
-        body = validate(_CHANGE, parse_body(orjson.dumps(job.body), caller))
+        body = validate(_CHANGE, parse_body(jsontext.dumps_bytes(job.body), caller))
         query = replace(await query_of(self._store, self._prices, caller, body), sort=_NEWEST_FIRST)
         match body.action:
             case DeleteCalls():

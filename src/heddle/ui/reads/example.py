@@ -71,7 +71,7 @@ async def _delete_objects(store: Store, project: str, user: str) -> None:
 async def _publish(records: Records, caller: Caller, project_id: str) -> str:
     """The dataset and the evaluation; the internal ref of the evaluation."""
     rows = [{"question": question, "target": target} for question, target, _ in _FACTS]
-    dataset = await publish_dataset(records, caller, project_id, _DATASET, rows, name=_DATASET, description=None)
+    dataset, _ = await publish_dataset(records, caller, project_id, _DATASET, rows, name=_DATASET, description=None)
     scorer = object_value("ExactMatchScorer", "Scorer", name="exact", description=None)
     listed = [(await records.publish(caller, project_id, "exact", scorer)).ref]
     named = {"name": _EVALUATION, "description": None}

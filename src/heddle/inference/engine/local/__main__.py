@@ -32,6 +32,7 @@ logger = logging.getLogger("heddle.inference.engine")
 
 UNKNOWN_MEMORY = 4 * 1024**3
 SHARE_OF_MEMORY = {"cpu": 0.25}
+"""For keys and values when nothing is set."""
 SHARE_OF_DEVICE = 0.7
 RECENT_STEPS = 64
 
@@ -47,7 +48,9 @@ class Runner:
         info = read_info(NAME, options)
         eos = info.eos_token_ids
         model = load_model(options.folder, device=options.device, dtype=options.dtype)
-        self.core = core = EngineCore(model, options, eos, options.kv_memory or share_of_memory(model.device))
+        free, share = available_bytes(model.device), SHARE_OF_MEMORY.get(model.device.type, SHARE_OF_DEVICE)
+        kv_memory = options.kv_memory or int((UNKNOWN_MEMORY if free is None else free) * share)
+        self.core = core = EngineCore(model, options, eos, kv_memory)
         seconds = time.perf_counter() - began
         logger.info(
             "%s ready in %.2f s: %s, %s, %d threads, %d tokens of key and value memory",
@@ -123,12 +126,6 @@ class Runner:
             return error
         logger.error("a request failed", exc_info=error)
         return EngineFailed(f"{type(error).__name__}: {error}")
-
-
-def share_of_memory(device: torch.device) -> int:
-    """Bytes for keys and values when nothing is set."""
-    free = available_bytes(device)
-    return int((UNKNOWN_MEMORY if free is None else free) * SHARE_OF_MEMORY.get(device.type, SHARE_OF_DEVICE))
 
 
 def resident_bytes() -> int:

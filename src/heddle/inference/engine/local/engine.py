@@ -7,14 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from heddle.inference.engine.base import (
-    AdapterRef,
-    EngineBusy,
-    EngineFailed,
-    EngineStats,
-    RequestRefused,
-    TokenRequest,
-)
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, EngineStats, RequestRefused, TokenRequest
 from heddle.inference.engine.local.grammar import Grammars
 from heddle.inference.engine.local.options import LocalOptions
 from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices, describe_logprobs
@@ -256,7 +249,9 @@ class EngineCore:
             first, last = sequence.computed, sequence.computed + count
             assert sequence.lane is not None
             rows.batch.prefills.append(Span(sequence.lane, first, count, sequence.adapter_id))
-            scored = self._positions_to_score(sequence, first, last)
+            # Positions of the chunk whose next prompt token has no logprob yet.
+            known = last if sequence.prompt_logprobs is None else len(sequence.prompt_logprobs) - 1
+            scored = range(max(first, known), min(last, sequence.prompt_tokens - 1))
             if scored:
                 rows.prompts.append((sequence, len(wanted), len(scored)))
                 wanted += range(len(tokens) + scored.start - first, len(tokens) + scored.stop - first)
@@ -276,13 +271,6 @@ class EngineCore:
             rows.batch.decodes.append(span)
         rows.batch.token_ids = torch.tensor(tokens, dtype=torch.int64)
         return rows
-
-    @staticmethod
-    def _positions_to_score(sequence: Sequence, first: int, last: int) -> range:
-        """Positions of a chunk whose next prompt token has no logprob yet."""
-        if sequence.prompt_logprobs is None:
-            return range(0)
-        return range(max(first, len(sequence.prompt_logprobs) - 1), min(last, sequence.prompt_tokens - 1))
 
     def _take_events(self) -> list[Event]:
         """The events so far; the next step begins a new list."""

@@ -118,21 +118,14 @@ class Grammars:
                 reason = f"constraints do not work with this model's tokenizer: {error}"
                 raise RequestRefused(reason, param="structured_outputs") from error
         vocabulary, grammar = self._vocabulary, constraint.grammar
-        compiled = self._compiled.pop(grammar, None) or self._compile(grammar, vocabulary)
-        self._keep(grammar, compiled)
-        return Matcher(
-            compiled.deep_copy(), constraint.after, vocabulary, lambda: self._renew_state(grammar, vocabulary)
-        )
 
-    def _renew_state(self, grammar: str, vocabulary: Vocabulary) -> Any:
-        compiled = self._compile(grammar, vocabulary)
-        self._keep(grammar, compiled)
-        return compiled.deep_copy()
+        def make_state(compiled: Any = None) -> Any:
+            compiled = self._compiled[grammar] = compiled or self._compile(grammar, vocabulary)
+            if len(self._compiled) > MOST_COMPILED:
+                self._compiled.popitem(last=False)
+            return compiled.deep_copy()
 
-    def _keep(self, grammar: str, compiled: Any) -> None:
-        self._compiled[grammar] = compiled
-        if len(self._compiled) > MOST_COMPILED:
-            self._compiled.popitem(last=False)
+        return Matcher(make_state(self._compiled.pop(grammar, None)), constraint.after, vocabulary, make_state)
 
     @staticmethod
     def _compile(grammar: str, vocabulary: Vocabulary) -> Any:

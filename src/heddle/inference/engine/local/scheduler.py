@@ -4,6 +4,7 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from heddle.inference.engine.local.options import LocalOptions
@@ -195,7 +196,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence in the queue."""
-        insort(self.waiting, sequence, key=_order)
+        insort(self.waiting, sequence, key=attrgetter("order"))
 
     def drop(self, sequence: Sequence) -> None:
         """Forget an unfinished sequence in whatever state it is."""
@@ -246,9 +247,9 @@ class Scheduler:
         short = [sequence for sequence in due if sequence.lane and sequence.lane.capacity < len(sequence.tokens)]
         if not short:
             return due
-        for sequence in sorted(short, key=_order):
+        for sequence in sorted(short, key=attrgetter("order")):
             while sequence.lane is not None and not self._grow(sequence):
-                self._preempt(max(self.running, key=_order))
+                self._preempt(max(self.running, key=attrgetter("order")))
         return [sequence for sequence in due if sequence.lane is not None]
 
     def _find_due(self) -> list[Sequence]:
@@ -328,7 +329,7 @@ class Scheduler:
         freed = self.pool.available + sum(other.lane_blocks for other in worse)
         if not worse or freed < self.cache.blocks_for(sequence.room) + left:
             return False
-        self._preempt(max(worse, key=_order))
+        self._preempt(max(worse, key=attrgetter("order")))
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -354,7 +355,7 @@ class Scheduler:
         pending = [sequence for sequence in self.running if sequence.remaining > 1 or not sequence.computed]
         if not pending:
             return []
-        pending.sort(key=_order)
+        pending.sort(key=attrgetter("order"))
         counts = self.budget.share([(sequence.computed, sequence.remaining) for sequence in pending], beside)
         rows = self._most_logit_rows
         result = []
@@ -365,7 +366,3 @@ class Scheduler:
             if count:
                 result.append((sequence, count))
         return result
-
-
-def _order(sequence: Sequence) -> tuple[int, int]:
-    return sequence.order

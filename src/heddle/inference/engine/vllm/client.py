@@ -27,7 +27,7 @@ from heddle.inference.engine.base import (
 from heddle.inference.engine.local.options import read_info
 from heddle.inference.engine.vllm.http import Client
 from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed, add_metrics
-from heddle.inference.engine.vllm.server import KV_TRANSFER, Supervisor, VllmOptions
+from heddle.inference.engine.vllm.server import KV_TRANSFER, VllmOptions, supervise
 from heddle.inference.tokenizer import Tokenizer
 from heddle.wire.tensors import Shapes, folder_shapes, tensor_shapes
 
@@ -145,7 +145,7 @@ class VllmEngine:
                 self.replicas.append(replica)
                 if port:
                     command = self.options.command_line(number, port)
-                    self._tasks.append(loop.create_task(Supervisor(name, command, replica.process_ended).run()))
+                    self._tasks.append(loop.create_task(supervise(name, command, replica.process_ended)))
                 self._tasks.append(loop.create_task(replica.watch()))
         while not self._ready():
             if all(replica.state == "failed" for replica in self.replicas):
@@ -202,7 +202,7 @@ class VllmEngine:
             replica = free[choose_server(prefix_key(request), {name: replica.load for name, replica in free.items()})]
             has_begun = False
             try:
-                events = replica.generate(request, self._info.eos_token_ids, self._decode)
+                events = replica.generate(request, self._info.eos_token_ids, lambda ids: self._tokenizer.decode(ids))
                 async with aclosing(events):
                     async for event in events:
                         has_begun = True
@@ -302,9 +302,6 @@ class VllmEngine:
 
     def _check(self, adapter: AdapterRef) -> None:
         check_adapter(adapter, self._shapes)
-
-    def _decode(self, token_ids: tuple[int, ...]) -> str:
-        return self._tokenizer.decode(list(token_ids))
 
     def _note_change(self) -> None:
         lengths = [replica.max_model_len for replica in self._ready() if replica.max_model_len]

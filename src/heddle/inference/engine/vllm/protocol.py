@@ -29,12 +29,13 @@ def is_streamed(request: TokenRequest) -> bool:
 
 
 def make_body(request: TokenRequest, model: str, decode: Decode) -> bytes:
-    """The JSON of a request; `decode` gives the text of token ids, which is what forbidden words are.
+    """The JSON of a request, for POST /v1/embeddings where it pools; `decode` gives the text of forbidden words' ids.
 
     Raises RequestRefused for what the server cannot do.
     """
     if request.pools:
-        return _embedding_body(request, model)
+        pooling = {"input": list(request.prompt), "encoding_format": "base64"}
+        return orjson.dumps(_common_body(request, model) | pooling)
     sampling = request.sampling
     body = _common_body(request, model) | {name: getattr(sampling, name) for name in _SAME_WORDS}
     body |= {"prompt": list(request.prompt), "return_token_ids": True, "return_tokens_as_token_ids": True}
@@ -61,12 +62,6 @@ def make_body(request: TokenRequest, model: str, decode: Decode) -> bytes:
     if is_streamed(request):
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return orjson.dumps(body)
-
-
-def _embedding_body(request: TokenRequest, model: str) -> bytes:
-    """The same for POST /v1/embeddings."""
-    pooling = {"input": list(request.prompt), "encoding_format": "base64"}
-    return orjson.dumps(_common_body(request, model) | pooling)
 
 
 def _common_body(request: TokenRequest, model: str) -> Json:

@@ -78,12 +78,7 @@ class Replica:
     """One server; `watch` keeps its state true."""
 
     def __init__(
-        self,
-        name: str,
-        client: Client,
-        is_ours: bool,
-        wanted: Mapping[str, AdapterRef],
-        changed: Callable[[], None],
+        self, name: str, client: Client, is_ours: bool, wanted: Mapping[str, AdapterRef], changed: Callable[[], None]
     ) -> None:
         """`wanted` are the adapters that it must have before it is ready; `changed` is called with every new state.
 

@@ -81,25 +81,17 @@ ENVIRONMENT = {
 RESTARTS = Restarts(first=1.0, longest=60.0, steady=300.0)
 
 
-class Supervisor:
-    """Runs one server until it is told to stop."""
+async def supervise(what: str, command: list[str], ended: Callable[[str | None], None]) -> None:
+    """Start a server, wait, start again, with longer and longer pauses; cancelling ends the server.
 
-    def __init__(self, what: str, command: list[str], ended: Callable[[str | None], None]) -> None:
-        """`ended` is called with the reason when the server died, and with None when it is started again."""
-        self._what = what
-        self._command = command
-        self._ended = ended
+    `ended` is called with the reason when the server died, and with None when it is started again.
+    """
 
-    async def run(self) -> None:
-        """Start, wait, start again, with longer and longer pauses; cancelling ends the server."""
-        await keep_running(self._run_once, RESTARTS, logger, died=self._ended)
-
-    async def _run_once(self) -> str:
-        """One life of the server; how it ended."""
+    async def run_once() -> str:
         try:
-            process = ConnectedChild(self._what, KEEPER, self._command, logger, environment=ENVIRONMENT)
+            process = ConnectedChild(what, KEEPER, command, logger, environment=ENVIRONMENT)
         except OSError as error:
-            return f"{self._what} cannot be started: {error}"
+            return f"{what} cannot be started: {error}"
         try:
             # The keeper sends nothing: what can be read is its end.
             process.connection.setblocking(False)
@@ -108,6 +100,8 @@ class Supervisor:
             process.connection.close()
             await asyncio.shield(asyncio.to_thread(process.end, 3 * GRACE_SECONDS))
         return process.how_it_ended()
+
+    await keep_running(run_once, RESTARTS, logger, died=ended)
 
 
 GRACE_SECONDS = 10.0

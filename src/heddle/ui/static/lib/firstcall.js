@@ -84,7 +84,7 @@ export function firstCall(project, onlive) {
   return h("div.firstcall",
     tabs("Client", CLIENTS.map(([name, text, lines]) => [name, text, () => codeBlock(lines(project))]), "sdk"),
     h("p", keyHint()), waiting(project, onlive),
-    h("p", button("Load the example project", () => loadExample(project.split("/")[0]), { iconName: "download" }),
+    h("p", button("Load the example project", () => loadExample(project.split("/")[0]), { iconName: "download", needs: "write" }),
       h("span.dim", " Traces, a dataset, an evaluation and feedback to look around in; it can be deleted.")));
 }
 

@@ -142,7 +142,7 @@ function adder(label, version, kind, onchange) {
       );
       if (done) onchange();
     },
-    { kind: "quiet", iconName: "add", label: `Add ${label.toLowerCase()}`, "aria-label": `Add ${label.toLowerCase()}` },
+    { kind: "quiet", iconName: "add", needs: "write", label: `Add ${label.toLowerCase()}`, "aria-label": `Add ${label.toLowerCase()}` },
   );
 }
 

@@ -70,7 +70,7 @@ function unpriced(groups, reload) {
         : `${models.length} models have no price: their tokens are not in these costs.`,
     ),
     models.length === 1
-      ? button("Add a price", () => addPrice({ model: models[0] }, reload))
+      ? button("Add a price", () => addPrice({ model: models[0] }, reload), { needs: "write" })
       : button("Add prices", () => setQuery({ view: "prices" }, false)),
   );
 }
@@ -243,6 +243,7 @@ function costCell(group, by, reload) {
     by === "model" &&
       button("Add", () => addPrice({ model: group.name }, reload), {
         kind: "quiet",
+        needs: "write",
         "aria-label": `Add a price for ${group.name}`,
       }),
   );

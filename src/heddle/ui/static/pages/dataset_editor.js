@@ -6,7 +6,7 @@ import { grid } from "../lib/grid.js";
 import { columnKind } from "../lib/cells.js";
 import { columnsOf } from "../lib/importers.js";
 import { button, chip, keys, searchBox } from "../lib/parts.js";
-import { projectId, query, setQuery } from "../lib/router.js";
+import { projectId, query, refusal, setQuery } from "../lib/router.js";
 import { cellTest, openTable, scanTable } from "./dataset_rows.js";
 import { makeSheet, summary } from "./dataset_sheet.js";
 import { importDialog } from "./dataset_import.js";
@@ -181,7 +181,8 @@ function toolbar({ sheet, view, source, told, publish }) {
       told.value.changed > 0 && h("span.badge.warn", `${int(told.value.changed)} changed`),
       told.value.removed > 0 && h("span.badge.error", `−${int(told.value.removed)}`),
       (told.value.any || told.value.added.length > 0) && button("Discard", discard, { kind: "quiet" }),
-    ], h("button.button.primary", { type: "button", disabled: () => !told.value.any, onclick: () => publish(sheet) },
+    ], h("button.button.primary", { type: "button", title: refusal("write"),
+      disabled: () => Boolean(refusal("write")) || !told.value.any, onclick: () => publish(sheet) },
       "Publish version")));
 }
 

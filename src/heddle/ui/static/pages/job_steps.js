@@ -97,7 +97,7 @@ function actions(run, row) {
       ? quiet(link("/trajectories", { model: run.value.id, step: row.step }), "trajectory", "Trajectories that made it")
       : null,
     button(null, () => attempt(() => evaluate(address)),
-      { kind: "quiet", iconName: "evaluate", label: `Evaluate step ${row.step}` }),
+      { kind: "quiet", iconName: "evaluate", label: `Evaluate step ${row.step}`, needs: "write" }),
     button(null, () => showRecipe(run.value, row), { kind: "quiet", iconName: "info", label: `How step ${row.step} was made` }),
     copyButton(() => address, `Copy the address of step ${row.step}`),
     run.value.latest_step === row.step
@@ -106,6 +106,7 @@ function actions(run, row) {
           kind: "quiet",
           iconName: "undo",
           label: `Let the name mean step ${row.step}`,
+          needs: "write",
         }),
   );
 }

@@ -55,7 +55,7 @@ function actions(board, state) {
       async () => {
         if (await editLeaderboard(board)) state.reload();
       },
-      { iconName: "edit" },
+      { iconName: "edit", needs: "write" },
     ),
     menu(null, [["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }]], { label: "More" }),
   ];

@@ -54,6 +54,7 @@ export default function Objects() {
       actions: button("New prompt", async () => (await import("./prompt_new.js")).newPrompt(), {
         iconName: "add",
         kind: promptsOnly ? "primary" : "",
+        needs: "write",
       }),
     },
     [

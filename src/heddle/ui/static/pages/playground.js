@@ -56,6 +56,7 @@ export default function Playground() {
             : button(["Run ", h("kbd", "Ctrl ↵")], runAll, {
                 kind: "primary",
                 iconName: "play",
+                needs: "write",
                 disabled: () => !state.columns.value.some((column) => column.model.value),
               }),
       ],

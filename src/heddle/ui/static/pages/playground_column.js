@@ -204,6 +204,7 @@ function answered(state, column, choice, calls, run) {
       "div.actions",
       button("Continue with these results", go, {
         kind: "primary",
+        needs: "write",
         disabled: () => results.some((result) => !result.value.trim()),
       }),
     ),
@@ -230,7 +231,7 @@ function replyBox(column, run) {
         text.value = event.target.value;
       },
     }),
-    button("Send", send, { disabled: () => !text.value.trim() }),
+    button("Send", send, { needs: "write", disabled: () => !text.value.trim() }),
   );
 }
 

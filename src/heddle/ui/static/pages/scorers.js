@@ -134,7 +134,7 @@ function shown({ list, counts, agreed }) {
                     .filter(runsHere),
                   selection.value,
                 ),
-              { kind: "primary" },
+              { kind: "primary", needs: "write" },
             )
           : null,
     ),

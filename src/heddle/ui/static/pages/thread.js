@@ -158,8 +158,8 @@ const more = (call) =>
     [
       ["Open the trace", () => go(link(path`/traces/${call.trace_id}`, { call: call.id })), { iconName: "calls" }],
       ["Open in the playground", () => go(link("/playground", { call: call.id })), { iconName: "play" }],
-      ["Add to a dataset", () => addToDataset([call.id]), { iconName: "data" }],
-      ["Add to a queue", () => addToQueue([call.id]), { iconName: "annotate" }],
+      ["Add to a dataset", () => addToDataset([call.id]), { iconName: "data", needs: "write" }],
+      ["Add to a queue", () => addToQueue([call.id]), { iconName: "annotate", needs: "write" }],
     ],
     { kind: "quiet", label: "More" },
   );

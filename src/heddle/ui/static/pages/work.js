@@ -228,8 +228,8 @@ function panel(queue, fields, work) {
         onkeydown: onkey,
       oninput: (event) => { work.touched = true; work.note.value = event.target.value; },
     })),
-    h("div.workactions", button(["Save & next ", h("kbd", "Enter")], () => work.finish("completed"), { kind: "primary" }),
-      button(["Skip ", h("kbd", "s")], () => work.finish("skipped")), button(["Back ", h("kbd", "b")], () => work.back()),
+    h("div.workactions", button(["Save & next ", h("kbd", "Enter")], () => work.finish("completed"), { kind: "primary", needs: "annotate" }),
+      button(["Skip ", h("kbd", "s")], () => work.finish("skipped"), { needs: "annotate" }), button(["Back ", h("kbd", "b")], () => work.back()),
         button(["Undo ", h("kbd", "u")], () => work.undo())),
     h("p.workhints.keyhint", h("kbd", "1"), "–", h("kbd", "9"), " choose, then the next field ", h("kbd", "↑"), h("kbd", "↓"), " field ", h("kbd", "Esc"),
       " leave a text ", h("kbd", "?"), " all keys"));
