@@ -146,12 +146,16 @@ def _may(role: str, needed: str) -> bool:
     return needed in (NO_KEY, ANY_KEY) or needed in read_scopes([role])
 
 
+_LIFE = re.compile(r'"status": ?(null|\{"type": ?"active"\})')
+"""Whether a training session was heard of lately: it changes by itself."""
+
+
 def snapshot(matrix: Matrix, tenant: Tenant) -> dict[str, str]:
     """What an operator reads of a project."""
     found = {}
     for asked in ROUTES:
         if asked.scope == "read" and not asked.template.endswith(STREAMS):
-            found[str(asked)] = matrix.ask("root", request_for(asked, tenant))[1].partition("\n")[2]
+            found[str(asked)] = _LIFE.sub("", matrix.ask("root", request_for(asked, tenant))[1].partition("\n")[2])
     return found
 
 
