@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
+from heddle.training.losses import LOSSES
 from heddle.training.losses.base import Correction, KlEstimator, Level, Loss, LossName
-from heddle.training.losses.registry import LOSSES
 
 KlSource = Literal["current_learner", "sample"]
 

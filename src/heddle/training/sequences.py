@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Required, TypedDict
 
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.losses.base import SMALL, Aggregation, weigh_tokens
-from heddle.training.losses.registry import LOSSES
 from heddle.wire.jsontypes import Json
 
 Item = Json

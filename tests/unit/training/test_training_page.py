@@ -12,7 +12,7 @@ import pytest
 from heddle.app import served_routes
 from heddle.evals.scorers import KINDS
 from heddle.training.config import DpoConfig, RlConfig, SftConfig
-from heddle.training.losses.registry import LOSSES
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Started, Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from heddle.training.losses import LOSSES as REGISTRY
 from heddle.training.losses.base import Terms, to_ratio
-from heddle.training.losses.registry import LOSSES as REGISTRY
 
 if TYPE_CHECKING:
     from torch import Tensor

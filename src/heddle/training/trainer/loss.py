@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.losses.base import (
     ESTIMATORS,
     SMALL,
@@ -23,7 +24,6 @@ from heddle.training.losses.base import (
     to_ratio,
     weigh,
 )
-from heddle.training.losses.registry import LOSSES
 
 ROUNDING = 1e-9
 """A variance over the mean square that says nothing: probabilities come from float32."""

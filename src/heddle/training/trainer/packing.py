@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy
 
 from heddle.training.config import RlConfig
-from heddle.training.losses.registry import LOSSES
+from heddle.training.losses import LOSSES
 from heddle.training.sequences import TokenSequence, normalise
 
 

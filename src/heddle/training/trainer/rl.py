@@ -11,8 +11,8 @@ from torch import Tensor
 
 from heddle.models.interfaces import ModelError
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.losses.base import SMALL, find_divisor
-from heddle.training.losses.registry import LOSSES
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import (
     GroupData,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from heddle.training.config import ChatConfig, DpoConfig, SftConfig
+from heddle.training.losses.dpo import per_pair
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import Renderer, TrainingError
 from heddle.training.trainer.models import lay_out
@@ -109,12 +110,6 @@ class SftJob(RowsJob[list[Example]]):
             "num_trainable_tokens": float(tokens),
         }
         return self.end_step(index, policy, began, float(self.ranks.total(loss)), counts)
-
-
-def per_pair(chosen: Tensor, rejected: Tensor, beta: float) -> Tensor:
-    """DPO of each pair, from the sums of log p - log q over the tokens of its two answers."""
-    margins = beta * (chosen - rejected)
-    return margins.new_zeros(margins.shape).logaddexp(-margins)
 
 
 @dataclass(slots=True)

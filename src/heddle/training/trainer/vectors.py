@@ -13,8 +13,8 @@ from torch import Tensor
 
 from heddle.errors import InvalidRequest
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.losses.base import SMALL, LossName, trajectory_weight
-from heddle.training.losses.registry import LOSSES
 from heddle.training.sequences import TokenSequence, group_advantages, share_prompt
 from heddle.training.trainer.loss import Tokens, correlation, objective, probability_sums, shift
 from heddle.wire.jsontypes import Json

@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 
 from heddle.errors import InvalidRequest  # noqa: E402
 from heddle.training.config import DpoConfig  # noqa: E402
+from heddle.training.losses.dpo import per_pair  # noqa: E402
 from heddle.training.messages import Started, Stepped  # noqa: E402
 from heddle.training.schemas.trajectories import check_pairs  # noqa: E402
 from heddle.training.sequences import TrainingError  # noqa: E402
-from heddle.training.trainer.rows import per_pair  # noqa: E402
 from heddle.training.trainer.run import PolicyCache  # noqa: E402
 from tests.unit.training.trainer.jobs import make_task, perform  # noqa: E402
 

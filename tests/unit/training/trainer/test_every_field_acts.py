@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from heddle.inference.served_model import TINY_FOLDER
 from heddle.training.config import RlConfig
-from heddle.training.losses.registry import LOSSES
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from heddle.training.sequences import TrainingError, sequences

@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.losses import LOSSES  # noqa: E402
 from heddle.training.losses.base import (  # noqa: E402
     ESTIMATORS,
     LossName,
     find_divisor,
     weigh_tokens,
 )
-from heddle.training.losses.registry import LOSSES  # noqa: E402
 from heddle.training.trainer.loss import Tokens, objective  # noqa: E402
 
 JOB_TOKENS, LENGTH = 17.0, 9.0

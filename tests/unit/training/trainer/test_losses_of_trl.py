@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.losses import LOSSES  # noqa: E402
 from heddle.training.losses.base import LossName  # noqa: E402
-from heddle.training.losses.registry import LOSSES  # noqa: E402
 from heddle.training.trainer.loss import objective  # noqa: E402
 from heddle.training.trainer.rows import per_pair  # noqa: E402
 from tests.unit.training.trainer.test_losses import JOB_TOKENS, LENGTH, Batch, make_batch  # noqa: E402
