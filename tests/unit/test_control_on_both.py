@@ -355,7 +355,7 @@ async def runs_of_tinkers_protocol(store: ControlGroups) -> list[Any]:
     queue, found = store.tinker_requests, list[Any]()
     for target in ("s:sample:1", "s:sample:2"):
         await queue.add(RequestRow(id=f"{target}:0", target=target, seq=0, kind="sample", body=b"asked", created_at=1))
-        drawn = await queue.lease_sample(2, 30.0, ())
+        drawn = await queue.lease(2, 30.0, (), samples=True)
         assert drawn is not None
         await queue.finish(drawn, 7, b"drawn")
     found += [
@@ -364,7 +364,7 @@ async def runs_of_tinkers_protocol(store: ControlGroups) -> list[Any]:
     ]
     for seq, kind in ((1, "optim_step"), (2, "load_weights"), (3, "optim_step")):
         await queue.add(RequestRow(id=f"r{seq}", target=run.id, seq=seq, kind=kind, body=b"", created_at=1))
-        row = await queue.lease_training(2, 30.0, ())
+        row = await queue.lease(2, 30.0, (), samples=False)
         assert row is not None and row.seq == seq
         settings = {"settings": {"learning_rate": seq}}
         made = {"config": settings, "metrics": {"a": seq}, "created_at": 1, "created_by": "me"}

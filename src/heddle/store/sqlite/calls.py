@@ -99,9 +99,9 @@ def fetch(
     for table, alias, bodies in (("body_in", "bi", BODY_IN), ("body_out", "bo", BODY_OUT)):
         wanted += (_SELECTED.get(name, f"{alias}.{name}") if name in columns else "NULL" for name in bodies)
         source += "" if read.isdisjoint(bodies) else f" LEFT JOIN {table} {alias} ON {alias}.rid = c.rid"
-    listed = ",".join(map(str, rids))
+    sql = f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN (SELECT value FROM json_each(?))"
     found: dict[int, CallRow] = {}
-    for spilled, *values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
+    for spilled, *values in raw.execute(sql, (json.dumps(list(rids)),)):
         for place in _NUMBERED:
             values[place] = names.text(raw, values[place])
         row = found[values[0]] = CallRow(*values)
@@ -129,10 +129,10 @@ def read_usage(
     found: dict[int, list[Usage]] = {}
     if not calls:
         return found
-    starts = [started_at for _, started_at in calls]
-    sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
-        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({",".join(str(rid) for rid, _ in calls)})"""
-    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts))):
+    listed, starts = json.dumps([rid for rid, _ in calls]), [started_at for _, started_at in calls]
+    sql = """SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN (SELECT value FROM json_each(?))"""
+    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts), listed)):
         found.setdefault(rid, []).append(Usage(names.text(raw, model) or "", *numbers))
     return found
 

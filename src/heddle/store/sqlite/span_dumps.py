@@ -112,10 +112,9 @@ def needs_output(item: CallField) -> bool:
 
 def set_apart(raw: sqlite3.Connection, rids: Sequence[int]) -> None:
     """Before the output of calls changes: let their dumps hold all of it themselves."""
-    listed = ",".join(map(str, rids))
-    query = f"""SELECT bi.rid, bi.otel_dump, bi.inputs, bo.output FROM body_in bi JOIN body_out bo ON bo.rid = bi.rid
-        WHERE bi.rid IN ({listed}) AND typeof(bi.otel_dump) = 'blob'"""
-    rows: list[Any] = raw.execute(query).fetchall()
+    query = """SELECT bi.rid, bi.otel_dump, bi.inputs, bo.output FROM body_in bi JOIN body_out bo ON bo.rid = bi.rid
+        WHERE bi.rid IN (SELECT value FROM json_each(?)) AND typeof(bi.otel_dump) = 'blob'"""
+    rows: list[Any] = raw.execute(query, (orjson.dumps(list(rids)).decode(),)).fetchall()
     changed = [(pack(unpack(*row[1:]) or ""), row[0]) for row in rows]
     raw.executemany("UPDATE body_in SET otel_dump = ? WHERE rid = ?", changed)
     changes = f"UPDATE body_in SET {body_sums.COLUMN} = {body_sums.sum_of('body_in')} WHERE rid = ?"

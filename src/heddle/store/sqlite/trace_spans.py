@@ -1,5 +1,7 @@
 """All calls of one trace as heads: which there are first, then slice by slice what a view of the trace shows."""
 
+import json
+
 from heddle.store.sqlite.calls import read_usage
 from heddle.store.sqlite.database import NameReader, Readers, Session, reads
 from heddle.wire import refs
@@ -35,9 +37,9 @@ class TraceSpans:
     def spans(self, session: Session, outline: Outline, start: int, stop: int) -> list[Span | None]:
         """What a slice of the outline shows; None stands for a call that was removed meanwhile."""
         raw, rids = session.raw, outline.rids[start:stop]
-        listed = ",".join(map(str, rids))
-        head = "SELECT rid, id, op, kind, display_name, started_at, ended_at, status FROM calls"
-        rows = {row[0]: row for row in raw.execute(f"{head} WHERE rid IN ({listed})")}
+        sql = """SELECT rid, id, op, kind, display_name, started_at, ended_at, status FROM calls
+            WHERE rid IN (SELECT value FROM json_each(?))"""
+        rows = {row[0]: row for row in raw.execute(sql, (json.dumps(list(rids)),))}
         number = self._names.number(raw, outline.project)
         usage = read_usage(raw, self._names, number, [(row[0], row[5]) for row in rows.values()])
         found: list[Span | None] = []
