@@ -16,7 +16,6 @@ import pytest
 
 from heddle.inference.served_model import TINY_FOLDER
 from tests.clients.test_tinker import BASE, TinkerClient, client, trained  # noqa: F401
-from tests.support.selection import with_breadth
 
 pytestmark = pytest.mark.client
 WORDS = ["after", "before", "between", "could", "during", "many", "only", "such", "then", "under", "until", "when"]
@@ -90,7 +89,8 @@ def run(client: TinkerClient, recipe: str, **more: Any) -> tuple[list[float], st
     return [row[metric] for row in steps], last["sampler_path"]
 
 
-@pytest.mark.parametrize("recipe", with_breadth(name for name in RECIPES if name != DISTILLATION))
+@pytest.mark.thorough
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != DISTILLATION])
 def test_a_recipe_runs_unmodified(client: TinkerClient, recipe: str) -> None:  # noqa: F811
     """Two steps of training, and the checkpoint that they end with."""
     run(client, recipe)

@@ -80,6 +80,7 @@ def test_a_filter_chooses_the_rollouts(server: HeddleProcess, project: str, roll
     assert [trajectory["reward"] for trajectory in group["trajectories"]] == pytest.approx(shares)
 
 
+@pytest.mark.thorough
 def test_a_published_evaluation_decides_about_promotion(
     server: HeddleProcess, project: str, wire: Wire, tmp_path: Path
 ) -> None:

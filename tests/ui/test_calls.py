@@ -434,6 +434,7 @@ def test_views_are_tabs_in_an_order_with_a_default(page: Page, own: str, wire: W
         expect(tabs.filter(has_text=name)).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_views_of_the_sdk_open(page: Page, sdk: Client, project: str) -> None:
     seen = sdk.run("views.py")
     page.goto(f"/{project}/weave/traces?view={seen['big_ref'][0]}")

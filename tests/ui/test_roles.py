@@ -106,6 +106,7 @@ def test_what_a_role_may_not_do_cannot_be_pressed(page: Page, site: Site, role: 
     expect(page.get_by_text("Storage is for admins")).to_be_visible()
 
 
+@pytest.mark.thorough
 @scale.on_sqlite
 def test_an_admin_redacts_and_erases_and_the_audit_log_says_so(page: Page, site: Site) -> None:
     data: Path = site.process.data
