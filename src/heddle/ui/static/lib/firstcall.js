@@ -88,6 +88,11 @@ export function firstCall(project, onlive) {
       h("span.dim", " Traces, a dataset, an evaluation and feedback to look around in; it can be deleted.")));
 }
 
+/** Say that the first call of a project has come. */
+export function announce(project) {
+  toast(["Live: the first call of ", h("a", { href: link("/traces", {}, project) }, h("b", project)), " has come"]);
+}
+
 function waiting(project, onlive) {
   const isLive = signal(false);
   const look = async () => {
@@ -96,7 +101,7 @@ function waiting(project, onlive) {
     if (!count || isLive.peek()) return;
     isLive.value = true;
     clearInterval(timer);
-    toast(["Live: the first call of ", h("a", { href: link("/traces", {}, project) }, h("b", project)), " has come"]);
+    announce(project);
     onlive();
   };
   const timer = setInterval(() => look().catch(() => {}), POLL);

@@ -21,6 +21,12 @@ export default function Overview() {
   const range = timeRange(RANGE);
   const state = resource(() => address(range.value), get);
   const hasCalls = computed(() => Boolean(state.data.value?.has_calls) && !state.error.value);
+  // The lines for the first call look for it, too, and announce it themselves.
+  let isAwaited = false;
+  const reload = () => {
+    isAwaited = false;
+    state.reload();
+  };
   watch(state);
   return h(
     "div.page",
@@ -29,10 +35,11 @@ export default function Overview() {
       "div.scroll",
       { tabindex: 0, role: "region", "aria-label": "Overview", "aria-busy": () => String(state.busy.value) },
       projectId().endsWith("/example") ? exampleNote() : null,
-      loaded(state, (data) => [
-        rejections(data.rejected),
-        data.has_calls ? [tiles(data, range.peek()), charts(data)] : first(state.reload),
-      ]),
+      loaded(state, (data) => {
+        if (isAwaited && data.has_calls) import("../lib/firstcall.js").then(({ announce }) => announce(projectId()));
+        isAwaited = !data.has_calls;
+        return [rejections(data.rejected), isAwaited ? first(reload) : [tiles(data, range.peek()), charts(data)]];
+      }),
       () => (hasCalls.value ? lists(range) : null),
     ),
   );
