@@ -78,7 +78,7 @@ class Meter:
             self._enter((KEY, self._key))
 
     def check(self, project_id: str) -> None:
-        """Raise Busy or TooLarge where the quotas of a project leave no room for the request; counts nothing."""
+        """Raise Busy or TooLarge where the request exceeds the quotas of a project; counts nothing."""
         for quota in self._quotas.of((PROJECT, project_id)) if self._group else ():
             if quota.counts(self._group, quota.unit) and (number := self._sums.get(quota.unit)):
                 self._attempt(partial(self._quotas.check, (PROJECT, project_id), quota, number, number))
@@ -170,7 +170,7 @@ class Quotas:
         return count
 
     def check(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
-        """The count of this period; raises Busy where there is no room, TooLarge for more than the whole quota."""
+        """The count of this period; raises Busy where it is used up, TooLarge for more than the whole quota."""
         now = self._clock()
         count = self._counts.get((name, quota.kind))
         if count is None or not count.begins_at <= now < count.ends_at:

@@ -91,7 +91,7 @@ class SpanJoiner:
         self._writer = writer
 
     async def join_records(self, records: Sequence[StoredRecord]) -> list[StoredRecord]:
-        """Store records and write the calls that they belong to; returns those that their span has no room for."""
+        """Store records and write the calls that they belong to; returns those that their span cannot hold."""
         await self._add(records)
         found = await self._settle({_place(one) for one in records}, {one.id for one in records})
         kept = {(_place(one), one.id) for one in found}
@@ -146,7 +146,7 @@ class SpanJoiner:
         return found
 
     async def _read(self, places: Collection[Place]) -> list[StoredRecord]:
-        """The records of the places, of each as many as there is room for."""
+        """The records of the places, of each as many as fit."""
         count: dict[Place, int] = {}
         kept: list[StoredRecord] = []
         wanted = set(places)

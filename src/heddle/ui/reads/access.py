@@ -62,7 +62,7 @@ async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authe
 
 @router.get("/_ui/api/storage", include_in_schema=False)
 async def storage(caller: Admin, settings: SettingsDep, store: StoreDep, disk: DiskDep) -> Response:
-    """How much room the data folder takes, and where it is."""
+    """How many bytes the data folder takes, and where it is."""
     caller.require_operator("Storage")
     sizes = await disk.measure(_SIZES_SECONDS)
     return answer(
