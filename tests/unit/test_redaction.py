@@ -46,8 +46,8 @@ def test_secrets_behind_escapes_and_in_members_are_found() -> None:
     ("value", "kept"),
     [
         ({"Authorization": "Basic YWRhOnNlY3JldA=="}, {"Authorization": "[redacted key]"}),
-        ({"http.request.header.authorization": ["Basic YQ=="]}, {"http.request.header.authorization": ["[redacted key]"]}),
-        ({"clientSecret": "ab", "DB_PASSWORD": "hunter2"}, {"clientSecret": "[redacted key]", "DB_PASSWORD": "[redacted key]"}),
+        ({"request.authorization": ["Basic YQ=="]}, {"request.authorization": ["[redacted key]"]}),
+        ({"clientSecret": "a", "A_PASSWORD": "b"}, {"clientSecret": "[redacted key]", "A_PASSWORD": "[redacted key]"}),
         ({"curl": "-H 'Authorization: Basic YWRhOnNlY3JldA=='"}, {"curl": "-H 'Authorization: Basic [redacted key]'"}),
         ({"said": "password\n= hunter22"}, {"said": "password\n= [redacted key]"}),
         ({"env": "api_key: sk-0123456789abcdefghij"}, {"env": "api_key: [redacted key]"}),
