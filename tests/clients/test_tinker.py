@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import ROOT, Client
@@ -66,6 +67,25 @@ def test_a_whole_loop(client: TinkerClient) -> None:
     assert seen["session"] == [3, 3]
     assert "nonsense" in seen["refused"]["loss"] and "already" in seen["refused"]["again"]
     assert "deleted" in seen["refused"]["gone"]
+
+
+def test_sampled_answers_are_recomputed_exactly(client: TinkerClient) -> None:
+    """The trainer's logprobs of what the same weights sampled have the sampler's bits: every ratio is 1."""
+    seen = client.run("sampled.py", timeout=240)
+    assert [(loss, apart) for loss, _, apart in seen["told"]] == [
+        (loss, 0.0) for loss in ("importance_sampling", "ppo", "cispo")
+    ]
+    with httpx.Client(base_url=client.server + "/v1/preview", headers={"authorization": "Bearer any"}) as asked:
+        entity, project = client.project.split("/")
+        model = asked.get("models", params={"entity": entity, "project": project}).json()["data"][0]
+        job = asked.get("training-jobs", params={"model_id": model["id"]}).json()["data"][0]
+        events = asked.get(f"training-jobs/{job['id']}/events", params={"limit": 100}).json()["data"]
+    steps = [event["data"] for event in events if "agreement/tokens" in event["data"]]
+    assert [step["agreement/tokens"] for step in steps] == [count for _, count, _ in seen["told"]]
+    for step in steps:
+        assert step["agreement/equal_tokens"] == step["agreement/tokens"] == step["num_trainable_tokens"] > 20
+        assert step["agreement/largest_difference"] == 0
+        assert step["offpolicy/ratio_mean"] == step["offpolicy/ratio_max"] == 1
 
 
 def test_lookups_copies_and_downloads(client: TinkerClient) -> None:

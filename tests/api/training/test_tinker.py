@@ -122,9 +122,10 @@ def test_a_run_is_a_job(heddle: HeddleProcess) -> None:
     (_, first), (_, second) = run.events()[1:]
     tokens = sum(len(tokens) for tokens, _ in read_drawn(run, 3))
     assert first["num_trainable_tokens"] == first["agreement/tokens"] == tokens
-    assert first["agreement/largest_difference"] < 1e-4 and first["agreement/bits"] == 32
+    assert first["agreement/equal_tokens"] == tokens and first["agreement/largest_difference"] == 0
+    assert first["agreement/bits"] == 32
     assert first["loss/train"] * tokens == pytest.approx(first["loss/sum"])
-    assert abs(first["offpolicy/ratio_mean"] - 1) < 1e-4 and first["offpolicy/clip_fraction"] == 0
+    assert first["offpolicy/ratio_mean"] == first["offpolicy/ratio_max"] == 1 and first["offpolicy/clip_fraction"] == 0
     assert first["offpolicy/lag_max"] == 0 and first["loss/grad_norm"] > 0 < first["loss/entropy"]
     assert first["settings"] == {
         "loss": "ppo",

@@ -195,15 +195,19 @@ class EngineScorer:
             sequences.append(KnownSequence(layout.tokens[places], [column + 1 for column, _ in wanted], shared))
             entries += [entry for _, entry in wanted]
             before = own
+        found = self.score_sequences(sequences, adapter)
+        return torch.empty(layout.trained).index_copy_(0, torch.tensor(entries, dtype=torch.int64), found)
+
+    def score_sequences(self, sequences: list[KnownSequence], adapter: Path | None) -> Tensor:
+        """Logprobs of the wanted tokens of sequences, in order: float32. Raises ModelError."""
         name = None if adapter is None else str(adapter)
         if adapter is not None:
             self._model.load_adapter(str(adapter), adapter)
         try:
-            found = TokenScorer(self._model, name).score(sequences)
+            return TokenScorer(self._model, name).score(sequences)
         finally:
             if adapter is not None:
                 self._model.unload_adapter(str(adapter))
-        return torch.empty(layout.trained).index_copy_(0, torch.tensor(entries, dtype=torch.int64), found)
 
 
 def load_scorer(folder: Path, device: str, dtype: str) -> EngineScorer | None:

@@ -7,6 +7,7 @@ documentation defines them (https://tinker-docs.thinkingmachines.ai/tinker/losse
 
 import json
 import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from heddle.models.interfaces import ModelError
+from heddle.models.scoring import KnownSequence
 from heddle.training.files import add_snapshot, make_whole, snapshots
 from heddle.training.losses.tinker import LOSSES
 from heddle.training.messages import Behind, Failed, Operation, Performed
@@ -41,7 +43,7 @@ from heddle.training.trainer.policy import (
     write_state,
 )
 from heddle.training.trainer.run import SNAPSHOT_SHARE, PolicyCache, make_deterministic
-from heddle.training.trainer.step_metrics import StepMetrics
+from heddle.training.trainer.step_metrics import StepMetrics, find_trained
 from heddle.wire.jsontypes import Json
 
 CHUNK = 1024
@@ -146,8 +148,8 @@ def _compute(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes
         for batch in gather(request.data, lambda datum: datum.inputs["target_tokens"].size, TOKENS_AT_ONCE):
             logprobs, entropies = policy.model.score(lay_out(batch, policy.model.device), CHUNK)
             sizes = [datum.inputs["target_tokens"].size for datum in batch]
-            scored = torch.split(logprobs.double(), sizes)
             given = [read_inputs(datum, logprobs.device) for datum in batch]
+            scored = take_sampled(batch, given, torch.split(logprobs.double(), sizes), run.adapter, policy)
             losses = [judge(request, inputs, new) for inputs, new in zip(given, scored, strict=True)]
             loss = torch.stack([terms.sum() for terms in losses]).sum()
             if not bool(torch.isfinite(loss)):
@@ -181,6 +183,53 @@ def read_inputs(datum: Datum, device: torch.device) -> dict[str, Tensor]:
         for name, array in datum.inputs.items()
         if name != "target_tokens"
     }
+
+
+def take_sampled(
+    batch: Sequence[Datum],
+    given: Sequence[Mapping[str, Tensor]],
+    scored: Sequence[Tensor],
+    adapter: Adapter,
+    policy: Policy,
+) -> list[Tensor]:
+    """The policy's logprobs of each datum, float64, those of answers that this policy seems to have sampled with the
+    bits of the engine's pass and the gradient of the trainer's: a ratio to what was sampled with it is exactly 1.
+
+    Nothing but the data and the weights decides, so that a request that is done again has the same result.
+    """
+    near = math.sqrt(torch.finfo(next(policy.model.module.parameters()).dtype).eps)
+    sequences, entries, before = [], [], b""
+    for number, (datum, inputs, new) in enumerate(zip(batch, given, scored, strict=True)):
+        targets = datum.inputs["target_tokens"]
+        if "logprobs" not in inputs or not np.array_equal(targets[:-1], datum.tokens[1:]):
+            continue
+        trained = find_trained(inputs).cpu().numpy()
+        apart = (new.detach() - inputs["logprobs"]).abs().cpu().numpy()
+        edges = np.flatnonzero(np.diff(trained, prepend=False, append=False)).reshape(-1, 2)
+        chosen = [place for start, end in edges if apart[start:end].max() <= near for place in range(start, end)]
+        if not chosen:
+            continue
+        prompt = datum.tokens[: chosen[0] + 1]
+        shared, before = len(prompt) if prompt.tobytes() == before else 0, prompt.tobytes()
+        tokens = torch.from_numpy(np.append(datum.tokens, targets[-1]))
+        sequences.append(KnownSequence(tokens, [place + 1 for place in chosen], shared))
+        entries.append((number, chosen))
+    engine = policy.engine() if sequences else None
+    if engine is None:
+        return list(scored)
+    try:
+        with tempfile.TemporaryDirectory(prefix="heddle-adapter-") as folder:
+            adapter.write(Path(folder))
+            found = engine.score_sequences(sequences, Path(folder)).double()
+    except ModelError:
+        return list(scored)
+    taken = list(scored)
+    for (number, chosen), own in zip(entries, torch.split(found, [len(chosen) for _, chosen in entries]), strict=True):
+        # Values so near subtract without rounding: the sum has the engine's bits.
+        change = torch.zeros_like(taken[number]).detach()
+        change[chosen] = own - taken[number].detach()[chosen]
+        taken[number] = taken[number] + change
+    return taken
 
 
 def judge(request: DataRequest, given: Mapping[str, Tensor], logprobs: Tensor) -> Tensor:

@@ -17,9 +17,16 @@ DIVERGING = ("dro", "stable_reinforce")
 """Losses that hold the policy near the one that sampled."""
 
 
+def find_trained(given: Mapping[str, Tensor]) -> Tensor:
+    """Which targets of a datum count, bool [targets]: those with a weight, or with a logprob or an advantage."""
+    if "logprobs" not in given:
+        return given["weights"].reshape(-1) != 0
+    return (given["logprobs"] != 0) | (given["advantages"] != 0)
+
+
 @dataclass(slots=True)
 class StepMetrics:
-    """Sums over the trained tokens: those with a weight, and for other losses those with a logprob or an advantage."""
+    """Sums over the trained tokens."""
 
     sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     probabilities: Tensor = field(default_factory=lambda: torch.zeros(6, dtype=torch.float64))
@@ -43,13 +50,11 @@ class StepMetrics:
         chosen = LOSSES[loss]
         self.losses[loss] = {**chosen.config, **config}
         self.sums["loss"] += float(terms.sum())
+        trained = find_trained(given)
+        self._count(trained, entropies)
         if "logprobs" not in given:
-            trained = given["weights"].reshape(-1) != 0
-            self._count(trained, entropies)
             return
         old = given["logprobs"]
-        trained = (old != 0) | (given["advantages"] != 0)
-        self._count(trained, entropies)
         ratios = chosen.ratios(new, given)[trained]
         self.sums["compared"] += len(ratios)
         self.sums["ratios"] += float(ratios.sum())
