@@ -21,6 +21,10 @@ _NAMES = ("ada", "grace.hopper", "l.torvalds", "mary_ann", "x9", "sales+eu", "no
 _HOSTS = ("example.com", "mail.example.org", "uni-koeln.de", "acme.co.uk", "team.example.io")
 
 
+LIKE = "at 2026-02-11T10:00:00.123456Z http://192.168.0.7:8470/a 0192f3a4-7b1c-7000-a000-000000000001 sk-1"
+"""What a call often has, and detectors have to look at."""
+
+
 class Sample(NamedTuple):
     """A text, and the secret that was planted in it with its kind, empty for none."""
 
@@ -142,10 +146,10 @@ def measure() -> dict[str, Counter[str]]:
     return found
 
 
-def cost_of_call(rounds: int = 2000) -> float:
-    """Microseconds of CPU of redaction of a call with 2 kB of inputs and output, in which nothing is found."""
+def cost_of_call(planted: str = "", rounds: int = 2000) -> float:
+    """Microseconds of CPU of redaction of a call with 2 kB of inputs and output, each with this planted text."""
     chance = random.Random(3)
-    said = " ".join(chance.choices(_WORDS, k=120))
+    said = f"{' '.join(chance.choices(_WORDS, k=75))} {planted} {' '.join(chance.choices(_WORDS, k=75))}"
     inputs = json.dumps({"messages": [{"role": "user", "content": said}], "temperature": 0.2, "seed": 1795000000})
     output = json.dumps({"choices": [{"message": {"content": said}}], "usage": {"total_tokens": 512}})
     best = float("inf")
@@ -165,4 +169,6 @@ if __name__ == "__main__":
         recall, right = counts["found"] / counts["planted"], counts["found"]
         precision = right / (right + counts["wrong"])
         print(f"{name:7} {counts['planted']:7} {right:6} {counts['wrong']:6} {recall:7.3f} {precision:10.3f}")
-    print(f"a call of 2 kB: {cost_of_call():.0f} µs")
+    print(f"a call of 2 kB: {cost_of_call():.0f} µs, with a time, an address and an id: {cost_of_call(LIKE):.0f} µs")
+    for name, plant in PLANTERS.items():
+        print(f"a call of 2 kB with two of {name}: {cost_of_call(plant(random.Random(1))):.0f} µs")

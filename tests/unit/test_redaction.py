@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.redaction import SECRETS, measure
 from heddle.errors import InvalidRequest
+from heddle.wire import jsontext
 from heddle.wire.redaction import KINDS, RedactionRules, Redactor
 
 ALL = RedactionRules(KINDS)
@@ -39,6 +40,31 @@ def test_secrets_behind_escapes_and_in_members_are_found() -> None:
     assert redacted["text"] == 'line\n[redacted card]\t"[redacted email]"'
     assert redacted["Authorization"] == "[redacted key]" and redacted["n"] == 3
     assert redactor.found == {"card": 1, "email": 1, "key": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({"Authorization": "Basic YWRhOnNlY3JldA=="}, {"Authorization": "[redacted key]"}),
+        ({"request.authorization": ["Basic YQ=="]}, {"request.authorization": ["[redacted key]"]}),
+        ({"clientSecret": "a", "A_PASSWORD": "b"}, {"clientSecret": "[redacted key]", "A_PASSWORD": "[redacted key]"}),
+        ({"curl": "-H 'Authorization: Basic YWRhOnNlY3JldA=='"}, {"curl": "-H 'Authorization: Basic [redacted key]'"}),
+        ({"said": "password\n= hunter22"}, {"said": "password\n= [redacted key]"}),
+        ({"env": "api_key: sk-0123456789abcdefghij"}, {"env": "api_key: [redacted key]"}),
+        ({"said": "authorization: permission denied", "max_tokens": 1}, None),
+    ],
+)  # fmt: skip
+def test_members_with_names_of_secrets_and_what_is_assigned(value: dict[str, object], kept: object) -> None:
+    redactor = Redactor(ALL)
+    assert json.loads(redactor.json(jsontext.dumps(value), "inputs")) == (kept or value)
+    assert redactor.found == ({"key": len(value)} if kept else {})
+
+
+def test_addresses_side_by_side_are_found_each() -> None:
+    redactor = Redactor(ALL)
+    text = f"a@b.co,{'x' * 70}@mail.example.org a@b@c.de @d.de"
+    assert redactor.text(text) == f"[redacted email],{'x' * 6}[redacted email] a@[redacted email] @d.de"
+    assert redactor.found == {"email": 3}
 
 
 def test_paths_take_out_values_and_dumps_lose_them_too() -> None:

@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import orjson
@@ -19,15 +20,17 @@ MOST_PATHS = 100
 FIELDS = ("inputs", "output", "attributes", "summary", "payload", "val", "row")
 """What a path begins with: fields of calls, the payload of feedback, the value of an object, a row of a table."""
 
-_EMAIL = re.compile(r"[\w.%+'-]{1,64}@(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+_LOCAL_PART = re.compile(r"[\w.%+'-]{1,64}\Z")
+_AT_HOST = re.compile(r"@(?<=[\w.%+'-]@)(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
 _PHONE = re.compile(
-    r"(?<![\w.+/-])(?:\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,5}(?:[ .-]?\d{2,5}){1,4}"
-    r"|\(\d{3}\)[ ]?\d{3}[ .-]\d{4}|[2-9]\d{2}([ .-])\d{3}\1\d{4})(?![\w-])(?!\.\d)"
+    r"[+(2-9](?<![\w.+/-].)(?:(?<=\+)[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,5}(?:[ .-]?\d{2,5}){1,4}"
+    r"|(?<=\()\d{3}\)[ ]?\d{3}[ .-]\d{4}|(?<=[2-9])\d{2}([ .-])\d{3}\1\d{4})(?![\w-])(?!\.\d)"
 )
 _CARD = re.compile(
-    r"(?<![\w.+-])(?:3[47]\d{2}[ -]?\d{6}[ -]?\d{5}|[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{1,7})(?![\w-])(?!\.\d)"
+    r"[2-6](?<![\w.+-].)(?:(?<=3)[47]\d{2}[ -]?\d{6}[ -]?\d{5}|\d{3}(?:[ -]?\d{4}){2}[ -]?\d{1,7})(?![\w-])(?!\.\d)"
 )
-_DIGITS = re.compile(r"\d[\d ().-]{6}")
+_NUMBER = re.compile(r"[+(2-9](?:(?<=[+(])\d[\d ().-]{6}|\d\d[ .-]\d{3}[ .-]\d{4}|(?:[ -]?\d){12})")
+"""A part of every phone number and card. What begins with a set of characters is searched for quickly."""
 _KEY = re.compile(
     r"""(?<![A-Za-z0-9])(?:
     sk-[A-Za-z0-9_-]{20,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,} | whsec_[A-Za-z0-9+/=]{16,}
@@ -41,9 +44,12 @@ _KEY = re.compile(
     re.VERBOSE,
 )
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_SECRET = r"(?:(?:api|access|private|secret)[_-]?key|secret|(?:access|auth|refresh|session)[_-]?token|passw(?:or)?d)"
+_SECRET_NAME = re.compile(rf"(?i).*(?:{_SECRET}|authorization)", re.DOTALL)
+"""Members of objects whose texts are secrets, whatever they are."""
 _ASSIGNED = re.compile(
-    r"""(?i)(?<![A-Za-z])((?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|(?:access|auth|refresh)[_-]?token|token"""
-    r"""|passw(?:or)?d)\\?["']?\s*[:=]\s*\\?["']?)([^\s"'\\,;&]{8,})"""
+    rf"""(?i)(?<![A-Za-z])((?:{_SECRET}|token|authorization(?=\W{{1,6}}(?:basic|bearer|token)\s))"""
+    r"""\\?["']?\s*[:=]\s*\\?["']?(?:(?:basic|bearer|token)\s+)?)(?!\[redacted )([^\s"'\\,;&]{8,})"""
 )
 _URL = re.compile(r"(://[^\s/:@]{1,64}:)([^\s/@]{3,128})(?=@)")
 _KEY_MARKS = {
@@ -65,12 +71,10 @@ _KEY_MARKS = {
     ".": ("eyJ", "ya29.", "SG."),
     "": ("AKIA", "ASIA", "AIza", "earer "),
 }
-_WORDS = ("key", "secret", "token", "passw")
-_SECRET_NAMES = frozenset((
-    "password", "passwd", "secret", "api_key", "apikey", "api-key", "x-api-key", "access_token", "refresh_token",
-    "auth_token", "authorization", "client_secret", "private_key", "secret_key", "access_key",
-))  # fmt: skip
-"""Members of objects whose texts are secrets, in small letters."""
+_WORDS = ("key", "secret", "token", "passw", "authorization")
+_BEHIND = re.compile(r"(?:(?:or)?d)?(?:\\[nrt]|[^a-z:=]){0,8}[:=]")
+_SHORTEST = 4
+"""Characters of a text that can hold anything: a value at a path is taken out of other texts from these on."""
 _IDS = ("prompt", "input", "prompt_token_ids", "token_ids")
 """Members that may be lists of token ids; the first two are, in requests to a model."""
 _ID_LISTS = (re.compile(r'prompt\\*"\s*:\s*\[[\s\[]*\d'), re.compile(r'input\\*"\s*:\s*\[[\s\[]*\d'))
@@ -85,6 +89,11 @@ def _is_card(digits: str) -> bool:
         int(digit) if place % 2 == 0 else sum(divmod(2 * int(digit), 10)) for place, digit in enumerate(digits[::-1])
     )
     return total % 10 == 0
+
+
+@lru_cache(4096)
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.fullmatch(name) is not None
 
 
 def _marked(kind: str) -> str:
@@ -111,6 +120,15 @@ _cards = _only_if(_CARD, "card", lambda found: _is_card(re.sub(r"\D", "", found)
 _phones = _only_if(_PHONE, "phone", lambda found: 8 <= sum(map(str.isdigit, found)) <= 15)
 
 
+def _emails(text: str) -> tuple[str, int]:
+    parts, end = [], 0
+    for host in _AT_HOST.finditer(text):
+        if local := _LOCAL_PART.search(text, max(end, host.start() - 64), host.start()):
+            parts.append(text[end : local.start()])
+            end = host.end()
+    return _marked("email").join((*parts, text[end:])), len(parts)
+
+
 def _is_marked(text: str) -> bool:
     """Whether a beginning of known keys stands in a text; those with a sign are looked for only where that is."""
     return any(sign in text and any(mark in text for mark in marks) for sign, marks in _KEY_MARKS.items())
@@ -122,8 +140,7 @@ def _assigns(text: str) -> bool:
     for word in _WORDS:
         at = folded.find(word)
         while at >= 0:
-            behind = folded[at + len(word) : at + len(word) + 8]
-            if ":" in behind or "=" in behind:
+            if _BEHIND.match(folded, at + len(word)):
                 return True
             at = folded.find(word, at + 1)
     return False
@@ -148,20 +165,29 @@ def _keys(text: str) -> tuple[str, int]:
 
 _REPLACE: dict[str, Replace] = {
     "key": _keys,
-    "email": lambda text: _EMAIL.subn(_marked("email"), text),
+    "email": _emails,
     "card": _cards,
     "phone": _phones,
 }
 """In this order: what one detector leaves the next ones look at."""
 
 
-def _may_hold(kind: str, text: str) -> bool:
-    """A fast look whether a detector can find anything, also in JSON text."""
-    if kind == "email":
-        return "@" in text
-    if kind == "key":
-        return any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS)
-    return _DIGITS.search(text) is not None
+_LOOKS: tuple[tuple[Callable[[str], bool], tuple[str, ...]], ...] = (
+    (lambda text: len(text) > 8 and any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS), ("key",)),
+    (lambda text: "@" in text, ("email",)),
+    (lambda text: _NUMBER.search(text) is not None, ("card", "phone")),
+)
+
+
+def _find_possible(kinds: Collection[str], text: str) -> list[str]:
+    """Those of the kinds that may be in a text, also in JSON, after a fast look; in the order of `_REPLACE`."""
+    return [
+        kind
+        for may_hold, looked_for in _LOOKS
+        if any(kind in kinds for kind in looked_for) and may_hold(text)
+        for kind in looked_for
+        if kind in kinds
+    ]
 
 
 def _may_hold_tokens(text: str) -> bool:
@@ -233,28 +259,28 @@ class Redactor:
     taken: set[str] = field(default_factory=set)
     """The texts that stood at paths: they are taken out of the dumps of spans, too."""
 
-    def text(self, text: str) -> str:
-        """A text without what detectors find; JSON in it, also in lines, without tokens that say it."""
-        if text[:1] in ("{", "[") and _may_hold_tokens(text):
+    def text(self, text: str, kinds: Collection[str] | None = None) -> str:
+        """A text without what detectors (those of the rules, or these) find; JSON in it without tokens that say it."""
+        if len(text) < _SHORTEST:
+            return text
+        if text[0] in "{[" and _may_hold_tokens(text):
             text = self._packed(text)
-        for kind, replace in _REPLACE.items():
-            if kind in self.rules.kinds and _may_hold(kind, text):
-                text, count = replace(text)
-                if count:
-                    self.found[kind] += count
+        for kind in _find_possible(self.rules.kinds if kinds is None else kinds, text):
+            text, count = _REPLACE[kind](text)
+            if count:
+                self.found[kind] += count
         for taken in self.taken:
             text = text.replace(taken, _marked(PATH))
         return text
 
     def json(self, text: str, name: str) -> str:
         """A JSON text, a field of that name, without what the rules say; the same text where that is nothing."""
-        kinds = self.rules.kinds
-        may_hold = any(_may_hold(kind, text) for kind in kinds if kind != "phone" or "card" not in kinds)
+        kinds = _find_possible(self.rules.kinds, text)
         paths = [path.split(".")[1:] for path in self.rules.paths if path.partition(".")[0] == name]
-        if not (may_hold or paths or (self.taken and name == "otel_dump") or _may_hold_tokens(text)):
+        if not (kinds or paths or (self.taken and name == "otel_dump") or _may_hold_tokens(text)):
             return text
         value = orjson.loads(text)
-        changed = self.value(value)
+        changed = self.value(value, kinds)
         for path in paths:
             changed = self._take(changed, path)
         return text if changed == value else jsontext.dumps(changed)
@@ -272,17 +298,18 @@ class Redactor:
             return content
         return self.text(text).encode()
 
-    def value(self, value: Any) -> Any:
-        """A JSON value without what detectors find in its texts."""
+    def value(self, value: Any, kinds: Collection[str] | None = None) -> Any:
+        """A JSON value without what detectors (those of the rules, or these) find in its texts."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.text(value, kinds)
         if isinstance(value, dict):
-            return self._without_ids({self.text(key): self._member(key, item) for key, item in value.items()})
+            changed = {self.text(key, kinds): self._member(key, item, kinds) for key, item in value.items()}
+            return self._without_ids(changed)
         if isinstance(value, list):
-            is_sampled = all(isinstance(item, dict) and item.keys() >= {"token", "logprob"} for item in value)
-            if value and is_sampled and not self._is_clean(*_read_tokens(value)):
+            is_sampled = value and all(isinstance(item, dict) and item.keys() >= {"token", "logprob"} for item in value)
+            if is_sampled and not self._is_clean(*_read_tokens(value)):
                 return None
-            return [self.value(item) for item in value]
+            return [self.value(item, kinds) for item in value]
         return value
 
     def _packed(self, text: str) -> str:
@@ -317,11 +344,18 @@ class Redactor:
                     self.found[TOKENS] += 1
         return value
 
-    def _member(self, name: str, value: Any) -> Any:
-        if "key" in self.rules.kinds and isinstance(value, str) and value and name.lower() in _SECRET_NAMES:
-            self.found["key"] += 1
-            return _marked("key")
-        return self.value(value)
+    def _member(self, name: str, value: Any, kinds: Collection[str] | None) -> Any:
+        if "key" in (self.rules.kinds if kinds is None else kinds) and _is_secret_name(name):
+            return self._without_texts(value)
+        return self.value(value, kinds)
+
+    def _without_texts(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._without_texts(item) for item in value]
+        if not isinstance(value, str) or not value:
+            return self.value(value)
+        self.found["key"] += 1
+        return _marked("key")
 
     def _take(self, value: Any, path: list[str]) -> Any:
         """The value without what stands at a path; `*` is any member or item, and names may hold dots."""
@@ -345,7 +379,7 @@ class Redactor:
 
     def _note(self, value: Any) -> None:
         if isinstance(value, str):
-            if len(value) > 3:
+            if len(value) >= _SHORTEST:
                 self.taken.add(value)
         elif isinstance(value, dict):
             for item in value.values():
