@@ -15,8 +15,9 @@ from heddle.http.routing import Admin, ProjectReq, ResponseModel, StoreDep, answ
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import LIMITS
-from heddle.store.control.erasure import PURGE_JOB, Counts, FoundCalls, NamedIn, SubjectKind, tokens_of
+from heddle.store.control.erasure import PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
+from heddle.store.control.project_tables import FoundCalls
 from heddle.training.service import Training
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched

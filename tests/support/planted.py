@@ -12,7 +12,7 @@ import httpx
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.erasure import ERASED, KEPT
+from heddle.store.control.project_tables import PROJECT_TABLES, SERVER_TABLES
 from heddle.store.control.repository import Flag, Json, metadata
 from heddle.wire import refs, times
 
@@ -35,7 +35,7 @@ def fill(connection: sa.Connection, project_id: str, marker: str, keep: Any) -> 
     """Put a row of the project, every text of it the marker, into each table; returns how many rows each has."""
     project, (entity, name) = refs.internal_project(project_id), project_id.split("/")
     number = next(_NUMBERS)
-    for erased in ERASED:
+    for erased in PROJECT_TABLES:
         table = erased.table
         row = {column.name: _value(column, marker, number, keep) for column in table.c}
         own = {"project_id": project_id, "owner": project, "entity": entity}
@@ -81,15 +81,15 @@ def count(connection: sa.Connection, project_id: str) -> dict[str, int]:
     project = refs.internal_project(project_id)
     return {
         erased.table.name: connection.execute(
-            sa.select(sa.func.count()).select_from(erased.table).where(erased.of_project(project))
+            sa.select(sa.func.count()).select_from(erased.table).where(erased.within([project]))
         ).scalar_one()
-        for erased in ERASED
+        for erased in PROJECT_TABLES
     }
 
 
 def tables_without_line() -> set[str]:
     """The control tables of which no line says how they are erased, or why nothing is."""
-    return set(metadata.tables) - {erased.table.name for erased in ERASED} - set(KEPT)
+    return set(metadata.tables) - {erased.table.name for erased in PROJECT_TABLES} - set(SERVER_TABLES)
 
 
 def files_with(folder: Path, marker: str) -> list[str]:

@@ -25,6 +25,7 @@ from heddle.store.blobs.base import CHUNK
 from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
+from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import dialect_insert
 from heddle.store.control.training import train_checkpoints, train_models
 from heddle.store.data_folder import DataLock, disk_failures
@@ -43,7 +44,6 @@ from heddle.transfer.archive import (
     Row,
     read_records,
 )
-from heddle.transfer.schema import ExportedTable
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
 from heddle.wire import jsontext, refs
@@ -340,7 +340,7 @@ class RowWriter:
         await self._store_rows(name, moved, filter_ours)
         await self.foreign.note(name, filter_ours)
 
-    async def _store_rows(self, name: str, moved: ExportedTable, chosen: list[Row]) -> None:
+    async def _store_rows(self, name: str, moved: ProjectTable, chosen: list[Row]) -> None:
         at_a_time = max(1, _PARAMETERS // len(moved.columns))
         for first in range(0, len(chosen), at_a_time):
             part = await self._redacted(name, chosen[first : first + at_a_time])
@@ -364,7 +364,7 @@ def _new_secret(table: str, row: Row) -> str:
     return targets.create_secret() if table == "alert_rules" else schema.without_permissions(row)
 
 
-def _add_rows(moved: ExportedTable, rows: Sequence[Row], connection: sa.Connection) -> int:
+def _add_rows(moved: ProjectTable, rows: Sequence[Row], connection: sa.Connection) -> int:
     """Store the rows that are not there; returns how many they were."""
     if moved.table is object_versions and len(rows) > 1:
         # A version is placed among those before it, so they come one by one.

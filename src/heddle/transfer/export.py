@@ -17,6 +17,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.open import open_blobs
+from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import stored_type
 from heddle.store.control.table_rows import table_columns
 from heddle.store.open import opened_store
@@ -33,7 +34,7 @@ from heddle.transfer.archive import (
     RecordWriter,
     require_parquet,
 )
-from heddle.transfer.schema import ExportedTable, Scope
+from heddle.transfer.schema import Scope
 from heddle.wire import refs, times
 from heddle.wire.calls import BODY, CallsQuery
 
@@ -129,7 +130,7 @@ class Export:
                     listed.add(records.chunk_record(project, table, 0, []))
         listed.flush()
 
-    async def _records(self, moved: ExportedTable) -> None:
+    async def _records(self, moved: ProjectTable) -> None:
         """The rows of one control table, in the order of its primary key."""
         parts = RecordWriter(self._archive, f"{RECORDS}/{moved.table.name}")
         secret = schema.SECRETS.get(moved.table.name)
@@ -138,7 +139,7 @@ class Export:
         stored = [sa.type_coerce(column, stored_type(column)).label(column.name) for column in moved.table.c]
         last: tuple[Any, ...] | None = None
         while True:
-            query = sa.select(*stored).where(moved.within(self._scope)).order_by(*keys).limit(_PAGE)
+            query = sa.select(*stored).where(moved.exported(self._scope.internal)).order_by(*keys).limit(_PAGE)
             if last is not None:
                 query = query.where(sa.tuple_(*keys) > last)
             found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
@@ -176,7 +177,7 @@ class Export:
 
     async def _distinct_values(self, columns: "Sequence[sa.Column[str]]", after: str) -> list[str]:
         """The next values of some columns, in order, among the rows that are moved."""
-        within = {moved.table: moved.within(self._scope) for moved in schema.EXPORTED}
+        within = {moved.table: moved.exported(self._scope.internal) for moved in schema.EXPORTED}
         parts = [sa.select(column.label("value")).where(within[column.table]) for column in columns]
         union = sa.union(*parts).subquery()
         query = sa.select(union.c.value).where(union.c.value > after).order_by(union.c.value).limit(_PAGE)

@@ -12,6 +12,7 @@ import pytest
 from heddle import settings
 from heddle.errors import HeddleError
 from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.control.project_tables import PROJECT_TABLES, SERVER_TABLES
 from heddle.store.control.repository import metadata
 from heddle.store.data_folder import DataLock
 from heddle.transfer import schema
@@ -55,8 +56,8 @@ def source(filled: Path, tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-def test_every_table_is_moved_or_said_to_stay() -> None:
-    named = [moved.table.name for moved in schema.EXPORTED] + [*schema.NOT_EXPORTED, *schema.OF_ROWS]
+def test_every_table_is_of_projects_or_said_to_be_the_servers() -> None:
+    named = [table.table.name for table in PROJECT_TABLES] + [*SERVER_TABLES]
     assert sorted(named) == sorted(metadata.tables)
 
 
