@@ -20,6 +20,7 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
+from heddle.http.metrics import REJECTED
 from heddle.http.routing import off_loop
 from heddle.http.state import ServerState
 from heddle.settings import Settings
@@ -366,7 +367,7 @@ class RejectionLog:
             return
         rows = []
         for (project, cause), count in rejected.counts.items():
-            state.metrics.count_rejected(signal, cause, count)
+            state.metrics.count(REJECTED, signal, cause, by=count)
             message = rejected.first[project, cause]
             if self._is_new(signal, cause, project or ""):
                 logger.warning("OTLP %s: rejected (%s): %s", signal, cause, message)
