@@ -162,11 +162,7 @@ async def fill_refs(store: Store, project: str, values: Sequence[Any]) -> list[A
         return list(values)
     read = await RefReader(store, is_strict=False).read(list(known.values()))
     pairs = zip(known.items(), read, strict=True)
-    found = {
-        text: value
-        for (text, ref), value in pairs
-        if ref.edges or (isinstance(value, dict) and value.get("_type") == "CustomWeaveType")
-    }
+    found = {text: value for (text, ref), value in pairs if ref.edges or _is_custom(value)}
     return [refs.replace(value, found) for value in values]
 
 
@@ -177,6 +173,10 @@ async def fill_bodies(store: Store, project: str, calls: Sequence[CallRow]) -> d
     values = await off_loop(sum(map(len, texts)), lambda: [orjson.loads(text) for text in texts])
     filled = await fill_refs(store, project, values)
     return {call.id: (filled[2 * at], filled[2 * at + 1]) for at, call in enumerate(holding)}
+
+
+def _is_custom(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("_type") == "CustomWeaveType"
 
 
 def _parse(text: str) -> refs.Ref | None:

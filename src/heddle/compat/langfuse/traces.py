@@ -23,7 +23,8 @@ from heddle.compat.langfuse.access import (
     to_cursor,
 )
 from heddle.compat.langfuse.observation import ERROR, EVENT, GROUPS, SPAN, TYPES, Observation, sum_up
-from heddle.compat.langfuse.scores import ReadScores, Selection, to_second
+from heddle.compat.langfuse.scores import to_second
+from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy

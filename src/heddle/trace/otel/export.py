@@ -26,7 +26,7 @@ from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.redaction import RejectionRow
-from heddle.trace.calls.write import Packed
+from heddle.trace.calls.packing import Packed
 from heddle.trace.otel.agent_sessions import (
     Interval,
     LogEvent,
