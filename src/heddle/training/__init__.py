@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from heddle.training.source import fetch_trajectory_groups
 
 __all__ = ["Reward", "fetch_trajectory_groups", "trajectory_groups"]
-_HOMES = {"Reward": "calls", "trajectory_groups": "calls", "fetch_trajectory_groups": "source"}
+_HOMES = {"Reward": "rewards", "trajectory_groups": "calls", "fetch_trajectory_groups": "source"}
 
 
 def __getattr__(name: str) -> Any:
