@@ -52,7 +52,7 @@ SUBJECTS = {
         ("tests/unit/training/trainer/test_losses.py", "tests/unit/training/trainer/test_loss.py"),
     ),
     "sampler": Subject(("heddle/inference/engine/local/sampler.py",), ("tests/unit/inference/engine/test_sampler.py",)),
-    "costs": Subject(("heddle/trace/costs.py",), ("tests/unit/test_prices.py",)),
+    "costs": Subject(("heddle/trace/prices.py",), ("tests/unit/test_prices.py",)),
 }
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {

@@ -12,7 +12,8 @@ import uvloop
 
 from heddle.app import create_app
 from heddle.http.connections import Connections, raise_file_limit
-from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.memory import collect_seldom, limit_free_memory
+from heddle.http.server import BackgroundStream, Server, configure
 from heddle.http.span_export import check_endpoint
 from heddle.logs import configure_logs
 from heddle.otlp_grpc.supervisor import serve_grpc
@@ -27,6 +28,7 @@ def run(settings: Settings, listener: socket.socket) -> None:
     out, log = BackgroundStream(sys.stdout), BackgroundStream(sys.stderr)
     _log(settings, log)
     raise_file_limit()
+    limit_free_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(settings, listener, out))

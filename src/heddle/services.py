@@ -136,7 +136,7 @@ def _build(settings: Settings, store: Store) -> Services:
     improvements.register()
     Purges(settings, store, jobs, training)
     tinker = Tinker(settings, store, training, training.policies)
-    return Services(
+    services = Services(
         settings,
         store,
         records,
@@ -158,6 +158,8 @@ def _build(settings: Settings, store: Store) -> Services:
         improvements=improvements,
         disk=disk,
     )
+    models.count, jobs.check_room = services.quotas.count_of_job, services.quotas.check_room_of
+    return services
 
 
 def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:

@@ -1,7 +1,6 @@
 """The HTTP server of a process: how it is tuned, how it stops, what it prints, and how late its event loop runs."""
 
 import asyncio
-import gc
 import io
 import logging
 import os
@@ -55,16 +54,6 @@ def configure(settings: Settings, app: ASGIApp, connections: Connections | None 
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_grace)),
     )
-
-
-def collect_seldom() -> None:
-    """Look for cyclic garbage seldom, and never among what was made at start.
-
-    Requests make many objects and hardly a cycle; with the usual thresholds a third of the CPU of a batch goes there.
-    """
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-    gc.enable()
 
 
 class BackgroundStream(io.TextIOBase):

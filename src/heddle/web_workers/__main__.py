@@ -17,8 +17,9 @@ from fastapi.routing import APIRoute
 from heddle.app import create_app
 from heddle.errors import HeddleError, Unavailable
 from heddle.http.connections import Connections
+from heddle.http.memory import collect_seldom, limit_free_memory
 from heddle.http.metrics import Metrics
-from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.server import BackgroundStream, Server, configure
 from heddle.http.state import ServerState
 from heddle.ipc.child import die_with_parent, log_to_parent
 from heddle.ipc.rpc import Client
@@ -148,6 +149,7 @@ def main() -> None:
     die_with_parent()
     log_to_parent()
     logging.getLogger("uvicorn.error").setLevel("WARNING")
+    limit_free_memory()
     collect_seldom()
     folder, descriptor = Path(sys.argv[1]), int(sys.argv[2])
     with socket.socket(fileno=descriptor) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -17,7 +17,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from heddle.errors import HeddleError
-from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.memory import collect_seldom
+from heddle.http.server import BackgroundStream, Server, configure
 from heddle.http.state import ServerState
 from heddle.ipc.child import Child, Restarts, keep_running
 from heddle.ipc.rpc import Server as RpcServer

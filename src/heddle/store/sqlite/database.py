@@ -57,7 +57,7 @@ def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
     raw.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     raw.execute("PRAGMA wal_autocheckpoint = 4000")
     raw.execute("PRAGMA journal_size_limit = 67108864")
-    raw.execute("PRAGMA cache_size = -65536")
+    raw.execute("PRAGMA cache_size = -16384")
     raw.execute("PRAGMA temp_store = MEMORY")
     if max_bytes:
         raw.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_SIZE)}")

@@ -19,6 +19,8 @@ GROUP_CELLS = 2**20
 """Query-key pairs of blocks that are computed together, at most."""
 WASTE = 1.5
 """Padded pairs over real ones that are still worth one call less."""
+SIBLING_WASTE = 1.2
+"""Keys of a block of siblings over those that one of them sees that are still worth reading the parent's once."""
 SMALL_CELLS = 2**14
 """Below, a call costs more than its pairs."""
 
@@ -123,7 +125,9 @@ def make_blocks(segments: Segments, window: int | None) -> list[Block]:
     parent = -1
     for start, end in runs:
         number, own_parent = int(segments.numbers[start]), int(segments.parents[start])
-        if waiting and (own_parent != parent or end - waiting[0][0] > QUERIES):
+        queries, shared = end - (waiting[0][0] if waiting else start), extent[own_parent][1] - extent[own_parent][0]
+        is_wasteful = shared + queries > SIBLING_WASTE * (shared + end - start)
+        if waiting and (own_parent != parent or queries > QUERIES or is_wasteful):
             found.append(make_sibling_block(waiting, extent[parent]))
             waiting = []
         if own_parent == number:

@@ -1,5 +1,6 @@
 """Base models as training needs them: logprobs with a gradient, for any folder that the engine loads."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +220,15 @@ def load_scorer(folder: Path, device: str, dtype: str) -> EngineScorer | None:
     except ModelError:
         return None
     return EngineScorer(model) if model.batch_invariant else None
+
+
+def find_sampled(new: Tensor, sampled: Tensor, owners: Tensor, dtype: torch.dtype) -> Tensor:
+    """Which tokens this policy seems to have sampled, bool [tokens]: all of their owner's logprobs are within what
+    rounding in the type of the weights explains. `owners` are int64 from 0 on."""
+    is_far = (new - sampled).abs() > math.sqrt(torch.finfo(dtype).eps)
+    others = torch.zeros(int(owners.max()) + 1 if len(owners) else 0, dtype=torch.bool, device=owners.device)
+    others[owners[is_far]] = True
+    return ~others[owners]
 
 
 def judge(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from heddle.training.sequences import TrainingError
 from heddle.training.tinker.messages import Array, DataRequest, Datum, read_data_request, write_outputs
 from heddle.training.trainer.attention import Segments
 from heddle.training.trainer.loss import Tokens
-from heddle.training.trainer.models import Layout
+from heddle.training.trainer.models import Layout, find_sampled
 from heddle.training.trainer.packing import gather
 from heddle.training.trainer.policy import (
     LARGEST_RATE,
@@ -197,16 +197,16 @@ def take_sampled(
 
     Nothing but the data and the weights decides, so that a request that is done again has the same result.
     """
-    near = math.sqrt(torch.finfo(next(policy.model.module.parameters()).dtype).eps)
+    dtype = next(policy.model.module.parameters()).dtype
     sequences, entries, before = [], [], b""
     for number, (datum, inputs, new) in enumerate(zip(batch, given, scored, strict=True)):
         targets = datum.inputs["target_tokens"]
         if "logprobs" not in inputs or not np.array_equal(targets[:-1], datum.tokens[1:]):
             continue
-        trained = find_trained(inputs).cpu().numpy()
-        apart = (new.detach() - inputs["logprobs"]).abs().cpu().numpy()
-        edges = np.flatnonzero(np.diff(trained, prepend=False, append=False)).reshape(-1, 2)
-        chosen = [place for start, end in edges if apart[start:end].max() <= near for place in range(start, end)]
+        places = find_trained(inputs).nonzero().squeeze(1)
+        answers = (places.diff(prepend=places[:1]) > 1).cumsum(0)
+        is_own = find_sampled(new.detach()[places], inputs["logprobs"][places], answers, dtype)
+        chosen = places[is_own].tolist()
         if not chosen:
             continue
         prompt = datum.tokens[: chosen[0] + 1]

@@ -24,7 +24,7 @@ from heddle.training.sequences import (
     sequences,
 )
 from heddle.training.trainer.loss import Objective, correlation, objective, probability_sums
-from heddle.training.trainer.models import Layout, lay_out
+from heddle.training.trainer.models import Layout, find_sampled, lay_out
 from heddle.training.trainer.packing import PER_TOKEN, Row, pack
 from heddle.training.trainer.policy import Policy, Which
 from heddle.training.trainer.ranks import Ranks, part_of
@@ -105,21 +105,24 @@ class RlJob:
         sampled = layout.known.old
         if self.recomputed:
             layout.known.original, layout.known.old = layout.known.old, self.recomputed[index]
+        logprobs, entropies = policy.score(layout, self.chunk)
+        new = logprobs.double()
+        is_engines = index == 0 and (
+            bool(self.recomputed) or self._seems_sampled(new.detach(), sampled, layout, policy)
+        )
+        own = reference = None
+        if is_engines:
+            own = self.recomputed[0] if self.recomputed else self.ask_engine(layout, policy, self.task.parent)
+        if own is not None:
+            # Values so near subtract without rounding: the sum has the engine's bits and the trainer's gradient.
+            new = new + (own - new).detach()
         if self.reference is not None:
-            # The first step compares with the engine's values, so these are the engine's too.
-            reference = None if index else self.ask_engine(layout, policy, self.task.kl_reference)
+            # Compared with the engine's values, these are the engine's too.
+            reference = self.ask_engine(layout, policy, self.task.kl_reference) if is_engines else None
             if reference is None:
                 reference = policy.score(layout, self.chunk, self.reference)[0].double()
             layout.known.reference = reference
-        logprobs, entropies = policy.score(layout, self.chunk)
-        new = logprobs.double()
-        agreement: dict[str, float] = {}
-        if index == 0:
-            own = self.recomputed[0] if self.recomputed else self.ask_engine(layout, policy, self.task.parent)
-            if own is not None:
-                # Values so near subtract without rounding: the sum has the engine's bits and the trainer's gradient.
-                new = new + (own - new).detach()
-            agreement = {} if any(row.lags) else self._compare(new.detach(), sampled, policy)
+        agreement = {} if index or any(row.lags) else self._compare(new.detach(), sampled, policy)
         tokens = float(self.ranks.total(torch.tensor(float(layout.trained))))
         result = objective(new, layout.known, settings, self.ranks.total)
         aggregation = LOSSES[settings.loss].aggregation
@@ -136,6 +139,13 @@ class RlJob:
         check_finite(metrics, index)
         length = float(self.ranks.total(torch.tensor(float(layout.length))))
         return metrics | {"tokens_per_second": length / (time.perf_counter() - began)}
+
+    def _seems_sampled(self, new: Tensor, sampled: Tensor, layout: Layout, policy: Policy) -> bool:
+        """True when the policy itself seems to have sampled a sequence of the row, on whatever rank."""
+        known = ~sampled.isnan()
+        dtype = next(policy.model.module.parameters()).dtype
+        found = find_sampled(new[known], sampled[known], layout.known.segments[known], dtype).any()
+        return bool(self.ranks.largest(found.double()))
 
     def _compare(self, own: Tensor, sampled: Tensor, policy: Policy) -> dict[str, float]:
         """How far the logprobs of the first row are from those that were sampled with the same weights."""

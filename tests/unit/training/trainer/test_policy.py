@@ -13,7 +13,7 @@ from safetensors.torch import load_file  # noqa: E402
 from heddle.models.interfaces import ModelError  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
 from heddle.training.trainer.loss import correlation, probability_sums  # noqa: E402
-from heddle.training.trainer.models import lay_out  # noqa: E402
+from heddle.training.trainer.models import find_sampled, lay_out  # noqa: E402
 from heddle.training.trainer.packing import Row  # noqa: E402
 from heddle.training.trainer.policy import Policy  # noqa: E402
 from tests.support.forward import Runner, reference, reference_logprobs  # noqa: E402
@@ -208,3 +208,13 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name(folder: Path, adapter: 
     (strange / "adapter_config.json").write_text(json.dumps(settings))
     with pytest.raises(ModelError, match="no pair of rank 3"):
         policy.restore(strange, "rl")
+
+
+def test_answers_of_the_policy_itself_are_recognised() -> None:
+    """Every token of an answer must be within rounding; one that is not takes only its own answer away."""
+    new = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0], dtype=torch.float64)
+    owners = torch.tensor([0, 0, 2, 2, 3])
+    sampled = new + torch.tensor([1e-5, -1e-4, 0.0, 1e-2, 0.0])
+    assert find_sampled(new, sampled, owners, torch.float32).tolist() == [True, True, False, False, True]
+    assert find_sampled(new, sampled, owners, torch.bfloat16).all()
+    assert find_sampled(new[:0], sampled[:0], owners[:0], torch.float32).tolist() == []

@@ -17,10 +17,12 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from heddle.training.config import RlConfig, SftConfig  # noqa: E402
+from heddle.training.config import DpoConfig, RlConfig, SftConfig  # noqa: E402
+from heddle.training.schemas.trajectories import check_pairs  # noqa: E402
 from heddle.training.trainer.ranks import part_of  # noqa: E402
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform  # noqa: E402
 from tests.unit.training.trainer.rows import make_row  # noqa: E402
+from tests.unit.training.trainer.test_dpo import ROWS as PAIRS  # noqa: E402
 from tests.unit.training.trainer.test_sft import CHAT  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
@@ -118,11 +120,16 @@ def test_two_ranks_equal_one(tmp_path: Path) -> None:
         epsilon_high=0.2,
     )
     chats = {"rows": [{"messages": CHAT}] * 3}
+    # Seven pairs in batches of three: the last has one, of which the second rank has none.
+    preferences = DpoConfig(learning_rate=1e-3, batch_size=3)
     made = []
     for name in ("one", "two"):
         rl = make_task(tmp_path / name / "rl", {"trajectory_groups": groups}, config=settings.as_json())
         sft = make_task(tmp_path / name / "sft", chats, kind="sft", config=SftConfig(learning_rate=1e-3).as_json())
-        made.append([rl, sft])
+        dpo = make_task(
+            tmp_path / name / "dpo", {"rows": check_pairs([*PAIRS, PAIRS[0]])}, kind="dpo", config=preferences.as_json()
+        )
+        made.append([rl, sft, dpo])
     single = [[message.data for message in perform(task)[1:] if hasattr(message, "index")] for task in made[0]]
     double = run_ranks([asdict(task) for task in made[1]], 2)
     for mine, theirs in zip(single, double, strict=True):
