@@ -177,7 +177,8 @@ class MetricSeries(RedactedRepository):
 
 def _redacted(sample: Sample, redactor: Redactor) -> Sample:
     attributes = redactor.json(sample.series.attributes, "attributes")
-    return dataclasses.replace(sample, series=dataclasses.replace(sample.series, attributes=attributes))
+    texts = {name: redactor.text(getattr(sample.series, name)) for name in ("name", "unit", "description")}
+    return dataclasses.replace(sample, series=dataclasses.replace(sample.series, attributes=attributes, **texts))
 
 
 def _over_run(project: str, series: Sequence[str], run: UniformRun, with_bins: bool) -> sa.Select[Any]:
