@@ -42,17 +42,14 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
 }
 KNOWN = "Qwen/Qwen3.5-9B-Base"
 """The model that these name, whose renderer they take."""
-# Two have a batch size that no argument changes: 128.
 BASIC: dict[str, tuple[dict[str, Any], str]] = {
     "sl_basic": ({"max_steps": 2}, "train_mean_nll"),
     "sl_loop": ({"batch_size": 8, "max_steps": 2}, "train_mean_nll"),
-    "rl_basic": ({"max_tokens": 4, "max_steps": 2}, "env/all/reward/total"),
+    "rl_basic": ({"max_tokens": 8}, "env/all/reward/total"),
     "rl_loop": ({"batch_size": 4, "group_size": 2, "max_tokens": 8, "max_steps": 2}, "reward/total"),
 }
 RECIPES |= BASIC
 """Their arguments, and a metric that only this kind of training has."""
-MISMATCH = 1e-9
-"""Half the mean square of what sampler and trainer make of a token's logprob; the recipe calls 1e-3 healthy."""
 
 
 def make_files(folder: Path) -> None:
@@ -71,9 +68,9 @@ def make_files(folder: Path) -> None:
                 {"role": "assistant", "content": str(2 * n)},
             ]
         }
-        for n in range(24)
+        for n in range(256)
     ]
-    riddles = [{"question": f"What is {n} plus {n}?", "answer": f"It is #### {2 * n}"} for n in range(256)]
+    riddles = [{"question": f"What is {n} plus {n}?", "answer": f"It is #### {2 * n}"} for n in range(8)]
     for name, rows in {
         "HuggingFaceH4/no_robots/train": chats,
         "HuggingFaceH4/no_robots/test": chats[:8],
@@ -113,8 +110,10 @@ def run(client: TinkerClient, recipe: str, **more: Any) -> tuple[list[float], st
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     rows = [json.loads(line) for line in (folder / "log" / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if metric in row]
-    assert len(steps) == 2, [sorted(row) for row in rows]
-    assert all(row.get("optim/kl_sample_train_v2", 0.0) < MISMATCH for row in steps), steps
+    # Its batch of 128 questions takes all that there are.
+    assert len(steps) == (1 if recipe == "rl_basic" else 2), [sorted(row) for row in rows]
+    # Half the mean square of what sampler and trainer make of a token's logprob; a recipe calls 1e-3 healthy.
+    assert all(row.get("optim/kl_sample_train_v2", 0.0) == 0 for row in steps), steps
     last = json.loads((folder / "log" / "checkpoints.jsonl").read_text().splitlines()[-1])
     assert re.fullmatch(r"tinker://\w+:train:\d/weights/final", last["state_path"]), last
     return [row[metric] for row in steps], last["sampler_path"]
