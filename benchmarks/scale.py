@@ -29,7 +29,7 @@ from benchmarks.payloads import Payloads
 from heddle.settings import load as load_settings
 from heddle.store.open import opened_store
 from heddle.trace.calls.models import CompletedCallSchemaForInsert
-from heddle.trace.calls.write import Packer
+from heddle.trace.calls.packing import Packer
 from heddle.wire import refs, times
 from heddle.wire.calls import End, Start
 from tests.support.clickhouse import ClickhouseProcess

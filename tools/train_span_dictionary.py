@@ -15,7 +15,7 @@ from pathlib import Path
 import zstandard
 
 from heddle.store.sqlite.span_dumps import reduce
-from heddle.trace.calls.write import Packer
+from heddle.trace.calls.packing import Packer
 from heddle.trace.otel.packing import SpanPacker, setting_of
 from heddle.trace.otel.signals import decode_spans
 

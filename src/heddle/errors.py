@@ -128,6 +128,14 @@ class Busy(HeddleError):
         super().__init__(reason, headers={"Retry-After": str(retry_after)})
 
 
+class QuotaReached(Busy):
+    """A project or key has used up what it may send in a period; jobs go on in the next."""
+
+    def __init__(self, reason: str, retry_after: int) -> None:
+        super().__init__(reason, retry_after)
+        self.retry_after = retry_after
+
+
 class ExtraMissing(HeddleError):
     """An optional part is not installed; the reason names the pip line."""
 

@@ -64,7 +64,7 @@ class Purges:
         self._store = store
         self._jobs = jobs
         self._training = training
-        jobs.register(PURGE_JOB, self._purge)
+        jobs.register(PURGE_JOB, self._purge, is_storing=False)
 
     async def _purge(self, job: JobRow, run: JobRun) -> Json:
         """Rows first, then the request itself, then what the databases keep of both; each step may be done again."""

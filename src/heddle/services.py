@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from heddle.archives import Archives
@@ -17,7 +18,7 @@ from heddle.evals.predictions import Asker, Counted
 from heddle.evals.replay.job import ReplayJobs
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
-from heddle.http.metrics import Metrics, Values
+from heddle.http.metrics import MESSAGES, REJECTED, Metrics, Values
 from heddle.http.state import ServerState
 from heddle.improve.job import Improvements
 from heddle.inference.accounts import Accounts
@@ -135,7 +136,7 @@ def _build(settings: Settings, store: Store) -> Services:
     improvements.register()
     Purges(settings, store, jobs, training)
     tinker = Tinker(settings, store, training, training.policies)
-    return Services(
+    services = Services(
         settings,
         store,
         records,
@@ -152,11 +153,13 @@ def _build(settings: Settings, store: Store) -> Services:
         evaluations=evaluations,
         scoring=scoring,
         monitors=Monitors(store, scoring.submit),
-        alerts=AlertService(settings, store, metrics.count_message),
+        alerts=AlertService(settings, store, partial(metrics.count, MESSAGES)),
         replays=replays,
         improvements=improvements,
         disk=disk,
     )
+    models.count, jobs.check_room = services.quotas.count_of_job, services.quotas.check_room_of
+    return services
 
 
 def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
@@ -176,7 +179,7 @@ def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
     # A series that begins with its first rejection has no increase for an alert to see.
     for signal in SIGNALS:
         for cause in Cause:
-            metrics.count_rejected(signal, cause, 0)
+            metrics.count(REJECTED, signal, cause, by=0)
     metrics.refreshers.append(disk.refresh)
 
     def parts() -> Values:

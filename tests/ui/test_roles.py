@@ -1,20 +1,24 @@
 """What each role sees: what it may not do cannot be pressed and says why; data is redacted and erased there."""
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Error, Locator, Page, Route, expect
 
 from heddle.store.sqlite.database import DATABASE
 from heddle.wire.keys import ROLES, Scope
-from tests.support import planted, scale
+from tests.conftest import Wire
+from tests.support import hostile, planted, scale
 from tests.support.cli import make_key
 from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched, look
+from tests.ui.test_safety import addresses, visit
 
 PROJECT, OTHER, MARKER = "team/roles", "team/elsewhere", "plantedZebra77"
 PEOPLE = ("viewer", "annotator", "editor", "admin")
@@ -45,9 +49,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The server of this module."""
     data = tmp_path_factory.mktemp("roles") / "data"
     keys = {"root": make_key(data, "root", "--role", "admin")}
+    keys["reader"] = make_key(data, "reader", "--role", f"viewer:{PROJECT}")
     keys |= {role: make_key(data, role, "--role", f"{role}:{PROJECT}", "--role", f"admin:{OTHER}") for role in PEOPLE}
     with (
-        HeddleProcess(data, auth="on") as process,
+        HeddleProcess(data, auth="on", alert_webhooks="http://127.0.0.1:9/") as process,
         httpx.Client(base_url=process.url, auth=("api", keys["root"]), timeout=60) as client,
     ):
         call = planted.plant(client, PROJECT, "kept", "kept")
@@ -155,3 +160,81 @@ def test_a_key_that_expires_ends_its_session(page: Page, site: Site, watched: Wa
     watched.allow("401")
     page.goto(f"{site.process.url}/{PROJECT}/weave/datasets")
     expect(page.get_by_label("API key")).to_be_visible()
+
+
+PRESS = (Path(__file__).parent / "press.js").read_text()
+FORGED = re.compile(r"(grants&quot;: ?\[\[&quot;[^&]*&quot;, ?\[)[^\]]*")
+
+
+def press_all(page: Page, path: str) -> tuple[list[str], list[str]]:
+    """Press every control of a page, and what they open; returns what was pressed, and the writes that were refused."""
+    place: list[int] | None = [0, 0]
+    pressed: list[str] = []
+    refused: list[str] = []
+    while place is not None:
+        visit(page, path)
+        try:
+            place = page.evaluate("place => pressAll(place)", place)
+            told = page.evaluate("pressedControls()")
+        except Error as error:
+            assert "navigation" in str(error), error
+            place, told = [place[0] + 1, 0], {"pressed": [], "refused": []}
+        pressed += told["pressed"]
+        refused += told["refused"]
+    return pressed, refused
+
+
+@pytest.fixture(scope="module")
+def full(site: Site) -> hostile.Hostile:
+    """A project with something on each page."""
+    wire = Wire(site.process.url, PROJECT)
+    wire.client.close()
+    wire.client = site.client
+    made = hostile.write(wire)
+    for kind, names in (
+        ("tags", {"tags": ["old"]}),
+        ("aliases", {"aliases": ["best"], "digest": made.parts["version"]}),
+    ):
+        version = f"/versions/{made.parts['version']}" if kind == "tags" else ""
+        told = site.client.put(f"/objs/prompt{version}/{kind}", json={"project_id": PROJECT, **names})
+        assert told.status_code == 200, told.text
+    rule = {"name": "many", "metric": "count", "operator": ">", "threshold": 1e9, "webhook_url": "http://127.0.0.1:9/x"}
+    planted.send(site.client, "/alerts/create", {"project_id": PROJECT, **rule})
+    return made
+
+
+@pytest.mark.thorough
+def test_nothing_that_can_be_pressed_is_refused(
+    page: Page, site: Site, full: hostile.Hostile, watched: Watched
+) -> None:
+    watched.allow(".")
+    page.add_init_script(PRESS)
+    site.sign_in(page, "reader")
+    problems: dict[str, list[str]] = {}
+    pressed: list[str] = []
+    for shown, path in addresses(full.project, full.parts):
+        found, refused = press_all(page, site.process.url + path)
+        pressed += found
+        if refused:
+            problems[f"{shown} {path}"] = sorted(set(refused))
+    assert not problems, json.dumps(problems, indent=1)
+    assert len(pressed) > 300 and {"Columns", "Filter"} <= {*pressed}, sorted(set(pressed))
+
+
+def test_pressing_finds_what_would_be_refused(page: Page, site: Site, full: hostile.Hostile, watched: Watched) -> None:
+    """A page that takes a viewer for an admin sends what is refused."""
+    watched.allow(".")
+    page.add_init_script(PRESS)
+    site.sign_in(page, "reader")
+
+    def forge(route: Route) -> None:
+        answer = route.fetch()
+        text, count = FORGED.subn(r"\1&quot;write&quot;,&quot;annotate&quot;,&quot;delete&quot;", answer.text())
+        assert count
+        route.fulfill(response=answer, body=text)
+
+    place = f"{site.process.url}/{PROJECT}/weave/objects/prompt/versions/{full.parts['version']}"
+    page.route(place, forge)
+    refused = {line.partition(": ")[2] for line in press_all(page, place)[1]}
+    for method, path in (("PUT", "tags"), ("POST", "tags/remove"), ("PUT", "aliases"), ("POST", "/aliases/remove")):
+        assert any(line.startswith(method) and line.endswith(path) for line in refused), (path, refused)

@@ -9,7 +9,6 @@ import pytest
 
 from heddle.evals import monitors
 from heddle.evals.monitors import Monitors
-from heddle.http.metrics import Metrics
 from heddle.settings import Settings
 from heddle.store.sqlite.store import open_store
 from heddle.trace.alerts.service import AlertService
@@ -39,7 +38,7 @@ def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             return False
 
         monkeypatch.setattr(store.leases, "take", take)
-        alerts, watching = AlertService(settings, store, Metrics().count_message), Monitors(store, _submit)
+        alerts, watching = AlertService(settings, store, lambda _: None), Monitors(store, _submit)
         purging = asyncio.create_task(Retention(store, INTERVAL, 0).run())
         await alerts.start()
         await watching.start()

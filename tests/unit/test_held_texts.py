@@ -9,7 +9,8 @@ import orjson
 
 from heddle import settings
 from heddle.store.sqlite.call_table import select
-from heddle.store.sqlite.database import NameReader, Session
+from heddle.store.sqlite.database import Session
+from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.search import calls_that_may_hold, index_next
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.wire.calls import CallsQuery, End, Start

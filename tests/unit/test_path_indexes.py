@@ -11,7 +11,7 @@ from heddle import settings
 from heddle.store.sqlite import call_table
 from heddle.store.sqlite import store as sqlite_store
 from heddle.store.sqlite.call_table import select
-from heddle.store.sqlite.database import NameReader
+from heddle.store.sqlite.names import NameReader
 from heddle.wire.calls import CallsQuery, End, Start
 from heddle.wire.query import parse_query
 

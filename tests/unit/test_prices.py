@@ -1,12 +1,16 @@
 """Which price holds for a call, and what its usage comes to."""
 
+import json
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
-from heddle.trace.prices import PricedUsage, Prices, Tokens, call_costs, default_prices
+from heddle.trace.prices import PricedUsage, Prices, Tokens, call_costs, default_prices, to_tokens
 from heddle.wire import times
+
+PRICES = files("heddle.trace").joinpath("prices.json")
 
 
 def at(text: str) -> int:
@@ -192,3 +196,82 @@ def test_a_projects_own_price_of_a_known_model_is_used() -> None:
     assert prices.pick({model: (own,)}, model, times.now()) == own
     default = prices.pick({}, model, times.now())
     assert default is not None and default.pricing_level == "default"
+
+
+def test_the_picker_of_a_call_asks_by_its_time() -> None:
+    """Every model of a call is priced as of its start."""
+    old, new = price("2023-01-01"), price("2024-01-01")
+    pick = Prices([]).picker({"m": (old, new)}, at("2023-06-01"))
+    assert pick("m") == old and pick("other") is None
+
+
+def test_the_steps_of_a_model_go_back_in_time() -> None:
+    """Each with the instant from which it holds; the first price ever holds before, too."""
+    first, default, own = price("2023-01-01"), price("2024-01-01", DEFAULT_LEVEL), price("2025-01-01")
+    prices = Prices([default])
+    assert prices.steps({"m": (own,)}, "m") == [
+        (own.effective_date, own),
+        (default.effective_date, default),
+        (None, own),
+    ]
+    # The default one comes later than the project's, and so never holds.
+    assert prices.steps({"m": (first,)}, "m") == [(first.effective_date, first), (None, first)]
+    assert Prices([]).steps({"m": (first, own)}, "m")[-1] == (None, own)
+    assert prices.steps({}, "other") == []
+
+
+def test_two_prices_of_one_date_are_one_step() -> None:
+    """Of which only the one that holds is named; the other changes nothing."""
+    wrong, right, later = price("2024-01-01", prompt=1), price("2024-01-01", prompt=2), price("2025-01-01")
+    assert Prices([]).steps({"m": (wrong, right, later)}, "m") == [
+        (later.effective_date, later),
+        (right.effective_date, right),
+        (None, later),
+    ]
+
+
+def test_the_changes_of_all_models_are_in_order() -> None:
+    """Those of the project's models, and of default ones with more than one price."""
+    own = price("2024-01-01"), price("2022-01-01")
+    defaults = [price(date, DEFAULT_LEVEL, name=name) for name, date in (("a", "2021-01-01"), ("b", "2020-01-01"))]
+    defaults += [price("2023-01-01", DEFAULT_LEVEL, name="a")]
+    assert Prices(defaults).changes({"m": own}) == [at(f"{year}-01-01") for year in (2021, 2022, 2023, 2024)]
+    assert Prices([]).changes({}) == []
+
+
+def test_a_provider_has_its_own_models_only() -> None:
+    """By name, each at its newest price."""
+    older, newer = price("2020-01-01", DEFAULT_LEVEL, name="b"), price("2021-01-01", DEFAULT_LEVEL, name="b")
+    other = replace(price("2020-01-01", DEFAULT_LEVEL, name="a"), provider_id="elsewhere")
+    prices = Prices([older, newer, other])
+    assert prices.of_provider("house") == [newer]
+    assert prices.of_provider("elsewhere") == [other]
+    assert prices.models() == ["a", "b"]
+
+
+def test_a_default_price_is_that_of_the_data_file() -> None:
+    """All four parts of every model."""
+    for row in json.loads(PRICES.read_text("utf-8"))["prices"]:
+        found = default_prices().pick({}, row["llm_id"], at(row["effective_date"]))
+        assert found is not None and found.provider_id == row["provider"]
+        assert found.prompt_token_cost == row["input"] and found.completion_token_cost == row["output"]
+        assert found.cache_read_input_token_cost == row["cache_read"]
+        assert found.cache_creation_input_token_cost == row["cache_write"]
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ("9" * 19, 10**12),
+        ("9" * 20, 0),
+        ("-7", -7),
+        (" 12 ", 12),
+        ("٣", 0),
+        (10**12, 10**12),
+        (-(10**15), -(10**12)),
+        (float("nan"), 0),
+    ],
+)
+def test_a_count_stays_within_its_bounds(value: object, count: int) -> None:
+    """Sums over millions of calls fit 64 bits."""
+    assert to_tokens(value) == count

@@ -13,9 +13,9 @@ from heddle import settings
 from heddle.auth import LOCAL
 from heddle.store.sqlite import span_dumps
 from heddle.store.sqlite.call_table import select
-from heddle.store.sqlite.database import NameReader
+from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.store import SqliteStore, open_store
-from heddle.trace.calls.write import Packed
+from heddle.trace.calls.packing import Packed
 from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery, End, Filter, SharedText, Start

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.trace.calls.write import usage_entries
+from heddle.trace.calls.packing import usage_entries
 from heddle.trace.stats import own_usage, roll_up
 from heddle.wire.calls import Usage, UsageRow
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, StorageFull, Unavailable
-from heddle.store.sqlite.database import Names, Session, Writer, open_writer
+from heddle.store.sqlite.database import Session, open_writer
+from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.writer import Writer
 
 
 class Bench:

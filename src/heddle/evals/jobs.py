@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends
 
 from heddle.auth import Caller, Scope
-from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.errors import HeddleError, InvalidRequest, NotFound, QuotaReached
 from heddle.http.routing import Service
 from heddle.ipc.bounded import OWNER
 from heddle.jobs.metrics import JobMetrics
@@ -30,22 +30,34 @@ class JobCancelled(HeddleError):
 class Later(Exception):
     """Raised by a worker that waits for something else: its job leaves its place and goes on after so many seconds."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, reason: str | None = None) -> None:
         super().__init__(seconds)
         self.seconds = seconds
+        self.reason = reason
+
+
+CheckRoom = Callable[[str], None]
+"""Raises StorageFull where a project stores as much as it may."""
 
 
 class JobRun:
     """What a worker is given beside its job."""
 
-    def __init__(self, attempt: Attempt[JobRow], rows: EvalJobs) -> None:
+    def __init__(self, attempt: Attempt[JobRow], rows: EvalJobs, check_room: CheckRoom | None = None) -> None:
         self.job = attempt.job
         self.caller = Caller.from_json(self.job.caller)
         self._rows = rows
+        self._check_room = check_room
 
     async def progress(self, progress: Json) -> None:
-        """Store how far it is; it counts as progress, so that attempts begin anew."""
+        """Store how far it is; it counts as progress, so that attempts begin anew. Raises StorageFull."""
         await self._rows.note(self.job.id, progress)
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Raise StorageFull where its project stores as much as it may."""
+        if self._check_room is not None:
+            self._check_room(self.job.project_id)
 
 
 Worker = Callable[[JobRow, JobRun], Coroutine[Any, Any, Json]]
@@ -61,6 +73,8 @@ ATTEMPTS = 5
 CRASHES = 2
 """Ends of a server, in the middle of a job and without progress, after which it is never run again."""
 FIRST_PAUSE = 2 * times.SECOND
+MOST_SECONDS = 60
+"""Until a job looks again whether a quota leaves room: it may have been raised meanwhile."""
 _KEPT = 30 * times.DAY
 _TIDY_SECONDS = 3600.0
 
@@ -77,16 +91,20 @@ class Jobs(Runner[JobRow]):
         self._rows = rows
         self._most_open = settings.evaluation_queue
         self._kinds: dict[str, tuple[Worker, Closing | None]] = {}
+        self._not_storing: set[str] = set()
+        self.check_room: CheckRoom | None = None
         self._tidied = -_TIDY_SECONDS
 
-    def register(self, kind: str, worker: Worker, closing: Closing | None = None) -> None:
+    def register(self, kind: str, worker: Worker, closing: Closing | None = None, *, is_storing: bool = True) -> None:
         """Say what runs the jobs of a kind; those of a kind that nobody registered wait.
 
         `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or cancelled): it
-        closes what the worker had opened.
+        closes what the worker had opened. Those that store end where their project is full.
         """
         assert kind not in self._kinds, f"{kind} is registered already"
         self._kinds[kind] = (worker, closing)
+        if not is_storing:
+            self._not_storing.add(kind)
         self.wake()
 
     async def start(self) -> None:
@@ -199,12 +217,14 @@ class Jobs(Runner[JobRow]):
 
     async def _work(self, attempt: Attempt[JobRow]) -> None:
         """Run the worker and store how it ended."""
-        job, run = attempt.job, JobRun(attempt, self._rows)
+        job = attempt.job
+        run = JobRun(attempt, self._rows, None if job.kind in self._not_storing else self.check_room)
         OWNER.set(run.caller.owner)
         try:
             result, problem = await self._result(attempt, run)
         except Later as later:
-            await self._rows.put_back(job.id, not_before=times.now() + int(later.seconds * times.SECOND), begun=False)
+            begins = times.now() + int(later.seconds * times.SECOND)
+            await self._rows.put_back(job.id, not_before=begins, error=later.reason, begun=False)
             return
         if problem is None:
             await self._finish(job, SUCCEEDED, result=result)
@@ -225,8 +245,9 @@ class Jobs(Runner[JobRow]):
             return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
         if job.attempts > ATTEMPTS:
             return None, HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
-        attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))
         try:
+            run.check_room()
+            attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))
             return await attempt.worker, None
         except asyncio.CancelledError:
             if not attempt.cancelled.is_set():
@@ -236,6 +257,8 @@ class Jobs(Runner[JobRow]):
             raise
         except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
             failure = first_failure(error)
+            if isinstance(failure, QuotaReached):
+                raise Later(min(failure.retry_after, MOST_SECONDS), failure.reason) from None
             if isinstance(failure, HeddleError):
                 return None, failure
             self.logger.exception("job %s (%s) failed", job.id, job.kind)

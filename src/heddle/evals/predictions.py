@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.auth import Caller
-from heddle.errors import HeddleError, InvalidRequest
+from heddle.errors import HeddleError, InvalidRequest, QuotaReached
 from heddle.evals.objects import DEEPEST_ANSWER, ChatAnswer, ChatRequest, Model
 from heddle.evals.scorers import Scorer, is_number
 from heddle.wire import jsontext, times
@@ -163,7 +163,7 @@ class Prediction:
 
 
 Predict = Callable[[Case], Awaitable[Prediction]]
-"""The answer to a case, without scores; a failure is part of it."""
+"""The answer to a case, without scores; a failure is part of it. Raises QuotaReached."""
 
 
 def ask_model(model: Model, ask: Asker) -> Predict:
@@ -175,6 +175,8 @@ def ask_model(model: Model, ask: Asker) -> Predict:
         try:
             answer = await counted(model.inputs(case.value, case.trial))
             output = model.output(answer, case.value)
+        except QuotaReached:
+            raise
         except HeddleError as error:
             problem = error
         return Prediction(case, started, max(times.now(), started), output, counted.usage, problem)
@@ -192,7 +194,7 @@ async def repeat_answer(case: Case) -> Prediction:
 
 
 async def score_output(output: Any, row: Json, scorers: Sequence[Scorer], ask: Asker) -> list[Score]:
-    """What every scorer says of an answer; a failure is part of it."""
+    """What every scorer says of an answer; a failure is part of it. Raises QuotaReached."""
     return [await _score_one(scorer, output, row, Counted(ask)) for scorer in scorers]
 
 
@@ -200,6 +202,8 @@ async def _score_one(scorer: Scorer, output: Any, row: Json, counted: Counted) -
     started, value, problem = times.now(), None, None
     try:
         value = await scorer.score(output, row, counted)
+    except QuotaReached:
+        raise
     except HeddleError as error:
         problem = error
     return Score(scorer, started, max(times.now(), started), value, counted.usage, problem)

@@ -15,7 +15,7 @@ from heddle.errors import HeddleError, InvalidRequest
 from heddle.evals.objects import is_ref
 from heddle.evals.predictions import Asker, Case, Predict, Prediction, Score, TokenCounts, is_not_the_rows, score_output
 from heddle.evals.scorers import Scorer, is_number, number_of
-from heddle.jobs.runner import first_failure
+from heddle.jobs.runner import TaskGroup, first_failure
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records, object_value
@@ -355,9 +355,9 @@ class EvaluationRun:
                 await self._report_progress()
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for _ in range(self.parallel):
-                    group.create_task(worker())
+                    group.add(worker())
         except ExceptionGroup as errors:
             raise first_failure(errors) from None
 

@@ -13,6 +13,7 @@ from heddle.evals.objects import CLASS_NAME, ObjectReader, find_calls, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
 from heddle.evals.run import SCORER, derived_id, end_of, score_feedback
 from heddle.evals.scorers import Scorer, read_scorers
+from heddle.jobs.runner import TaskGroup
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.wire import refs
@@ -208,9 +209,9 @@ class _ScoringRun:
         left = [call for call in usable if self._id(call, self.scorers[0]) not in stored]
         self.counts["skipped"] += len(call_ids) - len(usable)
         self.counts["scored"] += len(usable) - len(left)
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for call in left:
-                group.create_task(self._score(call))
+                group.add(self._score(call))
 
     async def _read(self, call_ids: Sequence[str]) -> list[Call]:
         found = await find_calls(self.records, self.caller, self.job.project_id, call_ids, _COLUMNS)

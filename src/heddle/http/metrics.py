@@ -25,6 +25,10 @@ from heddle.metrics import make_counter, make_family, make_histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NO_GROUP, NO_ROUTE = "none", "(none)"
+MESSAGES, EXPORTED = "heddle_alert_messages_total", "heddle_exported_spans_total"
+OVER_QUOTA = "heddle_quota_refused_total"
+STORED, REJECTED = "heddle_otlp_stored_total", "heddle_otlp_rejected_total"
+_COUNTERS = (OVER_QUOTA, STORED, REJECTED, EXPORTED, MESSAGES)
 _PATIENCE_SECONDS = 5.0
 """How long a look waits for an answer; Prometheus gives up after ten seconds."""
 
@@ -63,11 +67,7 @@ class Metrics(Collector):
         self._sent = self._counter("heddle_http_sent_bytes_total")
         self._lags = self._histogram("heddle_event_loop_lag_seconds")
         self._refused = self._counter("heddle_refused_total")
-        self._over_quota = self._counter("heddle_quota_refused_total")
-        self._otlp_stored = self._counter("heddle_otlp_stored_total")
-        self._otlp_rejected = self._counter("heddle_otlp_rejected_total")
-        self._exported = self._counter("heddle_exported_spans_total")
-        self._messages = make_counter(self.registry, "heddle_alert_messages_total")
+        self._counters = {name: self._counter(name) for name in _COUNTERS}
         for figure in ("processes", "refusals"):
             read = partial(_read_bounded, figure)
             self._counted.append(_Read(self.registry, f"heddle_bounded_{figure}_total", read))
@@ -140,25 +140,9 @@ class Metrics(Collector):
         """Count what was refused or given up; `limit` is the setting that was met."""
         self._refused.labels(limit).inc()
 
-    def count_over_quota(self, kind: str, group: str, unit: str) -> None:
-        """Count a request beyond a quota of a `kind` (project or key)."""
-        self._over_quota.labels(kind, group, unit).inc()
-
-    def count_stored(self, signal: str, count: int) -> None:
-        """Count what of an export was stored."""
-        self._otlp_stored.labels(signal).inc(count)
-
-    def count_rejected(self, signal: str, cause: str, count: int) -> None:
-        """Count what an export held that was not stored."""
-        self._otlp_rejected.labels(signal, cause).inc(count)
-
-    def count_exported(self, outcome: str, count: int) -> None:
-        """Count spans of this server's own requests."""
-        self._exported.labels(outcome).inc(count)
-
-    def count_message(self, outcome: str) -> None:
-        """Count an attempt to deliver a message of an alert."""
-        self._messages.labels(outcome).inc()
+    def count(self, name: str, *labels: str, by: int = 1) -> None:
+        """Count in one of `_COUNTERS`, under the values of its labels."""
+        self._counters[name].labels(*labels).inc(by)
 
     def take_increases(self) -> Increases:
         """What was counted since this was called before, for the process that answers /metrics."""

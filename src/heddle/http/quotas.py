@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from heddle.errors import Busy, HeddleError, StorageFull, TooLarge
+from heddle.errors import HeddleError, QuotaReached, StorageFull, TooLarge
 from heddle.http.metrics import Metrics, Values
 from heddle.quotas import BYTES, DISK, FILES, KEY, LOCAL_KEY, NONE, PROJECT, REQUESTS, Quota, describe, parse_quotas
 from heddle.settings import Settings
@@ -72,19 +73,19 @@ class Meter:
         self._taken: list[tuple[_Count, int]] = []
 
     def begin(self, group: str) -> None:
-        """Count a request to a route of this group for its key; raises Busy, TooLarge."""
+        """Count a request to a route of this group for its key; raises QuotaReached, TooLarge."""
         if group not in UNCOUNTED:
             self._group = group
             self._enter((KEY, self._key))
 
     def check(self, project_id: str) -> None:
-        """Raise Busy or TooLarge where the request exceeds the quotas of a project; counts nothing."""
+        """Raise QuotaReached or TooLarge where the request exceeds the quotas of a project; counts nothing."""
         for quota in self._quotas.of((PROJECT, project_id)) if self._group else ():
             if quota.counts(self._group, quota.unit) and (number := self._sums.get(quota.unit)):
                 self._attempt(partial(self._quotas.check, (PROJECT, project_id), quota, number, number))
 
     def open(self, project_id: str, is_storing: bool) -> None:
-        """Count it for a project, too; raises Busy, TooLarge, and StorageFull where its disk quota is used up."""
+        """Count it for a project, too; raises QuotaReached, TooLarge, and StorageFull where its disk is used up."""
         if not self._group:
             return
         name = (PROJECT, project_id)
@@ -94,7 +95,7 @@ class Meter:
             self._attempt(lambda: self._quotas.check_room(name))
 
     def add(self, unit: str, number: int) -> None:
-        """Count more of a unit; raises Busy, TooLarge."""
+        """Count more of a unit; raises QuotaReached, TooLarge."""
         if self._group:
             self._sums[unit] = self._sums.get(unit, 0) + number
             for name in self._names:
@@ -119,13 +120,14 @@ class Meter:
         self._attempt(take)
 
     def _attempt(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except HeddleError:
-            for count, number in self._taken:
-                count.new -= number
-            self._taken.clear()
-            raise
+        with self._quotas.counting:
+            try:
+                work()
+            except HeddleError:
+                for count, number in self._taken:
+                    count.new -= number
+                self._taken.clear()
+                raise
 
 
 class Quotas:
@@ -143,8 +145,11 @@ class Quotas:
         self._counts: dict[tuple[MeterName, str], _Count] = {}
         self._stored: dict[str, tuple[float, int]] = {}
         self._unmeasured: set[str] = set()
+        self.counting = threading.Lock()
+        """Held while counts change: large bodies are read, and their projects opened, in threads."""
         self._tells_at_once = settings.workers > 1 or store.changes.instance.is_shared
         self._due = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._telling = asyncio.Lock()
         self._loaded = -1
         self.is_on = any(self._defaults.values())
@@ -161,16 +166,34 @@ class Quotas:
         """The meter of a request with a key, whose body has so many bytes (0: it does not say)."""
         return Meter(self, key or LOCAL_KEY, length)
 
+    def count_of_job(self, key: str | None, project_id: str, group: str) -> None:
+        """Count a request that a job of a key and a project makes of this server; raises QuotaReached."""
+        if self.is_on:
+            meter = self.begin(key, 0)
+            meter.begin(group)
+            meter.open(project_id, is_storing=False)
+
+    def check_room_of(self, project_id: str) -> None:
+        """Raise StorageFull where a job of the project would store beyond its quota of disk."""
+        if self.is_on:
+            self.check_room((PROJECT, project_id))
+
     def take(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
         """Count so much of a request that brings `whole`; raises as `check`."""
         count = self._counts[name, quota.kind] = self.check(name, quota, number, whole)
         count.new += number
         if self._tells_at_once and count.new * _SHARE >= quota.most:
-            self._due.set()
+            self._tell_soon()
         return count
 
+    def _tell_soon(self) -> None:
+        if self._loop is None:
+            self._due.set()
+        else:
+            self._loop.call_soon_threadsafe(self._due.set)
+
     def check(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
-        """The count of this period; raises Busy where it is used up, TooLarge for more than the whole quota."""
+        """The count of this period; raises QuotaReached where it is used up, TooLarge for more than the whole quota."""
         now = self._clock()
         count = self._counts.get((name, quota.kind))
         if count is None or not count.begins_at <= now < count.ends_at:
@@ -181,7 +204,8 @@ class Quotas:
             if whole > quota.most:
                 raise TooLarge(f"Request too large: it has more {quota.unit} than {describe(name)} may send ({quota})")
             wait = max(1, math.ceil(count.ends_at - now))
-            raise Busy(f"Quota reached: {describe(name)} may send {quota}; try again in {wait} s", wait)
+            reason = f"Quota reached: {describe(name)} may send {quota}; try again in {wait} s"
+            raise QuotaReached(reason, wait)
         return count
 
     def check_room(self, name: MeterName) -> None:
@@ -206,15 +230,17 @@ class Quotas:
         """Store what was counted here, and learn what others counted of the same."""
         async with self._telling:
             now = self._clock()
-            self._counts = {key: count for key, count in self._counts.items() if count.ends_at > now}
-            told = [(key, count, count.new) for key, count in self._counts.items() if count.new]
+            with self.counting:
+                self._counts = {key: count for key, count in self._counts.items() if count.ends_at > now}
+                told = [(key, count, count.new) for key, count in self._counts.items() if count.new]
             if not told:
                 return
             totals = await self._store.meters.count(
                 [QuotaCount(*name, kind, count.begins_at, count.ends_at, new) for (name, kind), count, new in told]
             )
-            for (_, count, new), total in zip(told, totals, strict=True):
-                count.stored, count.new = total, count.new - new
+            with self.counting:
+                for (_, count, new), total in zip(told, totals, strict=True):
+                    count.stored, count.new = total, count.new - new
 
     async def uses(self) -> list[Use]:
         """How much is used of each quota of its own that a project or key has, and of those of the settings in use."""
@@ -247,6 +273,7 @@ class Quotas:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Go on from what was counted before, and tell what is counted, to the end."""
+        self._loop = asyncio.get_running_loop()
         await self.load()
         for row in await self._store.meters.counts(self._clock()):
             self._counts[(row.kind, row.name), row.quota] = _Count(row.begins_at, row.ends_at, row.used)
@@ -318,7 +345,7 @@ async def stored_bytes(store: Store, project: str) -> int:
 
 
 def count_request(scope: Scope, group: str) -> None:
-    """Count a request to a route of a group, where there are quotas; raises Busy, TooLarge.
+    """Count a request to a route of a group, where there are quotas; raises QuotaReached, TooLarge.
 
     A project that the address or a header names is looked at before the body is read, and counted once it is opened.
     """
@@ -332,6 +359,6 @@ def count_request(scope: Scope, group: str) -> None:
 
 
 def count_file(scope: Scope) -> None:
-    """Count a file that a request brings; raises Busy."""
+    """Count a file that a request brings; raises QuotaReached."""
     if (meter := scope.get(METER)) is not None:
         meter.add(FILES, 1)

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -11,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from heddle.auth import Authenticator, Caller
 from heddle.errors import Busy, HeddleError
 from heddle.http.bodies import UnfinishedBodies
-from heddle.http.metrics import Metrics
+from heddle.http.metrics import EXPORTED, OVER_QUOTA, Metrics
 from heddle.http.quotas import Quotas
 from heddle.http.span_export import SpanExport
 from heddle.oidc import Provider
@@ -90,9 +91,11 @@ class ServerState:
         self.unfinished_bodies = UnfinishedBodies(self.settings, self.metrics.count_refusal)
         self.event_streams = EventStreams(self.settings.max_event_streams, self.metrics.count_refusal)
         self.tally = Tally()
-        self.quotas = Quotas(self.settings, self.store, self.metrics.count_over_quota)
+        self.quotas = Quotas(self.settings, self.store, partial(self.metrics.count, OVER_QUOTA))
         self.provider = None if self.settings.oidc_issuer == "none" else Provider(self.settings)
-        self.span_export = SpanExport(self.settings, self.metrics.count_exported)
+        self.span_export = SpanExport(
+            self.settings, lambda outcome, number: self.metrics.count(EXPORTED, outcome, by=number)
+        )
 
     async def note(self, is_end: bool = False) -> None:
         """Store which keys were used, and what was counted for the audit log."""

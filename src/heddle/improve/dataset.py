@@ -12,7 +12,7 @@ from heddle.evals.replay.chats import read_chat
 from heddle.evals.run import META
 from heddle.evals.scorers import number_of
 from heddle.improve.schemas import MOST_CHATS, WeakCalls
-from heddle.training.calls import value_at
+from heddle.training.rewards import value_at
 from heddle.wire import refs
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, Records

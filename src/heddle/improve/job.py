@@ -23,7 +23,7 @@ from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, s
 from heddle.improve.schemas import ImprovementCreateReq
 from heddle.improve.timeline import BudgetSpent, Meter, Timeline
 from heddle.ipc.usage import CpuMeter
-from heddle.jobs.runner import first_failure
+from heddle.jobs.runner import TaskGroup, first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
 from heddle.store.control.eval_jobs import OPEN, JobRow
@@ -341,10 +341,10 @@ class Improvements:
                 rewards[call_id] = await self._roll_out(loop, root, call_id, rows[place], step, seed)
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for call_id, (place, answer) in wanted.items():
                     if call_id not in rewards:
-                        group.create_task(roll_out(call_id, place, answer))
+                        group.add(roll_out(call_id, place, answer))
         except ExceptionGroup as errors:
             raise first_failure(errors) from None
         by_place: dict[int, list[float]] = {}

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, ClassVar, Generic, TypeVar
 
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
 
 LOOK_SECONDS = 1.0
@@ -20,6 +20,30 @@ def first_failure(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+class TaskGroup(asyncio.TaskGroup):
+    """A group of tasks that come to their ends where a quota refuses one of them; then it raises that QuotaReached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refusal: QuotaReached | None = None
+
+    def add(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run some work in a task."""
+        self.create_task(self._finish(work))
+
+    async def __aexit__(self, *error: Any) -> None:
+        """Wait for all tasks; raises what a group raises."""
+        await super().__aexit__(*error)
+        if self._refusal is not None:
+            raise self._refusal
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except QuotaReached as refusal:
+            self._refusal = refusal
 
 
 class Loop:

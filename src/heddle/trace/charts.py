@@ -16,8 +16,8 @@ from heddle.http.routing import PricesDep, ProjectReq, Reader, ResponseModel, St
 from heddle.store.base import Store
 from heddle.trace.builtin_views import ChartMeasure
 from heddle.trace.calls.models import CallsFilter
+from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import filter_of, retention_of
-from heddle.trace.calls.write import instant
 from heddle.wire import times
 from heddle.wire.aggregates import (
     FIGURES,

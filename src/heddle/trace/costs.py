@@ -18,7 +18,7 @@ from heddle.http.routing import (
     group,
 )
 from heddle.store.control.costs import PriceRow
-from heddle.trace.calls.write import instant
+from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
 from heddle.wire import times
 

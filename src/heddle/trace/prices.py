@@ -219,21 +219,15 @@ def _default_row(entry: Mapping[str, Any]) -> PriceRow:
     if effective is None:
         raise ValueError(f"prices.json: {entry['llm_id']}: effective_date is no date: {entry['effective_date']!r}")
 
-    def price(kind: str, otherwise: float) -> float:
-        found = entry.get(kind)
-        return otherwise if found is None else float(found)
-
-    prompt = price("input", 0.0)
     return PriceRow(
         id=f"default/{entry['llm_id']}/{entry['effective_date']}",
         llm_id=entry["llm_id"],
         provider_id=entry["provider"],
         effective_date=effective,
-        prompt_token_cost=prompt,
-        completion_token_cost=price("output", 0.0),
-        # A kind of cached token that the provider names no price for is an ordinary prompt token to it.
-        cache_read_input_token_cost=price("cache_read", prompt),
-        cache_creation_input_token_cost=price("cache_write", prompt),
+        prompt_token_cost=float(entry["input"]),
+        completion_token_cost=float(entry["output"]),
+        cache_read_input_token_cost=float(entry["cache_read"]),
+        cache_creation_input_token_cost=float(entry["cache_write"]),
         prompt_token_cost_unit="USD",
         completion_token_cost_unit="USD",
         created_by="system",

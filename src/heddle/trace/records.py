@@ -24,8 +24,9 @@ from heddle.trace.calls.models import (
     SortBy,
     StartedCallSchemaForInsert,
 )
+from heddle.trace.calls.packing import MAX_FIELD_DEPTH, Packer
 from heddle.trace.calls.read import CallReader, retention_of
-from heddle.trace.calls.write import MAX_FIELD_DEPTH, CallWrites, Packer
+from heddle.trace.calls.write import CallWrites
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
 from heddle.trace.objects import ObjSchemaForInsert

@@ -8,7 +8,7 @@ from heddle.http.routing import ProjectReq, page_limit
 from heddle.settings import Settings
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.trace.calls.models import PageReq
-from heddle.trace.calls.write import instant
+from heddle.trace.calls.packing import instant
 from heddle.wire import times
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 

@@ -22,8 +22,8 @@ from heddle.http.routing import (
     not_negative,
 )
 from heddle.trace.calls.models import PageReq, SortBy
+from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
-from heddle.trace.calls.write import instant
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of

@@ -4,11 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heddle.training.calls import Reward, trajectory_groups
+    from heddle.training.calls import trajectory_groups
+    from heddle.training.rewards import Reward
     from heddle.training.source import fetch_trajectory_groups
 
 __all__ = ["Reward", "fetch_trajectory_groups", "trajectory_groups"]
-_HOMES = {"Reward": "calls", "trajectory_groups": "calls", "fetch_trajectory_groups": "source"}
+_HOMES = {"Reward": "rewards", "trajectory_groups": "calls", "fetch_trajectory_groups": "source"}
 
 
 def __getattr__(name: str) -> Any:

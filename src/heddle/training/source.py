@@ -9,7 +9,8 @@ import orjson
 from pydantic import ValidationError
 
 from heddle.errors import HeddleError, InvalidRequest, TooLarge
-from heddle.training.calls import Call, Found, Reward, collect
+from heddle.training.calls import Found, collect
+from heddle.training.rewards import Call, Reward
 from heddle.training.schemas.requests import SourceRequest
 from heddle.training.schemas.trajectories import Trajectory
 from heddle.training.sequences import GroupData, TrajectoryData

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from heddle.store.base import Store
 from heddle.store.control.table_rows import chunk_digests, find, table_columns
-from heddle.trace.calls.write import shortened, usage_entries
+from heddle.trace.calls.packing import shortened, usage_entries
 from heddle.transfer.archive import Row
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import (

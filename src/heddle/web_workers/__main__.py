@@ -26,8 +26,9 @@ from heddle.ipc.rpc import Client
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.repository import WriteStats
-from heddle.store.sqlite.database import DATABASE, Session, Writer, open_reader
+from heddle.store.sqlite.database import DATABASE, Session, open_reader
 from heddle.store.sqlite.store import SqliteControl, SqliteStore
+from heddle.store.sqlite.writer import Writer
 from heddle.trace.otel.reading import from_dump
 from heddle.trace.records import InferencePrices, TraceRecords
 from heddle.web_workers.proxy import Fork, Proxy

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chat import until
 from tests.support.evaluations import Lab
 from tests.support.provider import USAGE, FakeProvider
 
@@ -247,3 +248,40 @@ def test_jobs_are_listed(lab: Lab) -> None:
     assert lab.jobs(states=["failed"]) == [] and len(lab.jobs(kinds=["evaluate_model"])) == 3
     answer = lab.wire.client.post("/evaluations/jobs/query", json={"project_id": lab.wire.project, "states": ["lost"]})
     assert answer.status_code == 400
+
+
+def limit(lab: Lab, quotas: str) -> None:
+    """Give the project of the test quotas of its own."""
+    body = {"kind": "project", "name": lab.wire.project, "quotas": quotas}
+    assert lab.wire.client.put("/v1/limits", json=body).status_code == 200
+
+
+def used(lab: Lab) -> list[int]:
+    """How much of each of its quotas the project has used."""
+    rows = lab.wire.client.get("/v1/limits").json()["data"]
+    return [use["used"] for row in rows if row["name"] == lab.wire.project for use in row["uses"]]
+
+
+def test_its_answers_count_for_the_quota_of_the_project(lab: Lab, provider: FakeProvider) -> None:
+    evaluation, model = exam(lab)
+    limit(lab, "completions requests 100/day")
+    assert lab.ended(lab.evaluate(evaluation, model))["code"] == "complete"
+    assert used(lab) == [6], "an answer of the model and one of the judge for each of three rows"
+    limit(lab, "completions requests 8/day")
+    before = len(provider.requests)
+    call_id = lab.evaluate(lab.evaluation(lab.dataset(ROWS), [lab.scorer("ExactMatchScorer")], name="short"), model)
+    until(lambda: lab.jobs()[0]["error"] is not None, "it has met the quota")
+    job = lab.jobs()[0]
+    assert job["state"] == "queued" and lab.status(call_id)["code"] == "running"
+    assert f"project '{lab.wire.project}' may send completions requests 8/day" in job["error"]
+    assert len(provider.requests) - before == 2 and used(lab) == [8]
+    assert len(lab.children(call_id, "Evaluation.predict_and_score")) == 2, "what was begun is stored"
+    lab.wire.post("/evaluations/cancel", call_id=call_id)
+    assert lab.ended(call_id)["code"] == "failed"
+
+
+def test_it_waits_for_the_next_second_of_its_quota(lab: Lab) -> None:
+    evaluation, model = exam(lab)
+    limit(lab, "completions requests 3/second")
+    status = lab.ended(lab.evaluate(evaluation, model))
+    assert status["code"] == "complete" and status["output"]["judge"] == {"SCORE": {"mean": 1.0}}

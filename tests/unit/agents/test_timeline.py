@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heddle.store.control.agents.reads import Node
 from heddle.store.control.agents.table import OWN_AGENT
 from heddle.store.control.costs import PriceRow
-from heddle.trace.agents.chat import Pricing, Timeline
+from heddle.trace.agents.timeline import Pricing, Timeline
 from heddle.trace.prices import Prices, ProjectPrices
 from heddle.wire.buckets import pieces
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL, Caller, Grant
-from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, Unavailable
+from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, QuotaReached, StorageFull, Unavailable
 from heddle.evals import jobs as job_queue
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.jobs.metrics import JobMetrics
@@ -309,5 +309,64 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
             ended = await done(jobs, job)
             assert ended.state == "failed" and "Given up: the server ended 2 times" in str(ended.error)
             assert begun == [], "it was not run again"
+
+    asyncio.run(main())
+
+
+def test_beyond_a_quota_a_job_leaves_its_place_and_goes_on_with_the_next_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "MOST_SECONDS", 0.01)
+    waiting: list[tuple[str, str | None, int]] = []
+
+    async def main() -> None:
+        async with queue(tmp_path, evaluation_workers=1) as (jobs, _):
+
+            async def ask(job: JobRow, _run: JobRun) -> Json:
+                waiting.append((job.state, job.error, job.attempts))
+                if len(waiting) < 2 * job_queue.ATTEMPTS:
+                    async with asyncio.TaskGroup() as group:
+                        for _ in range(2):
+                            group.create_task(refuse())
+                return {}
+
+            async def refuse() -> None:
+                raise QuotaReached("Quota reached: it is used up", 3600)
+
+            jobs.register("ask", ask)
+            await jobs.start()
+            ended = await done(jobs, await jobs.submit("ask", LOCAL, PROJECT, {}))
+            assert (ended.state, ended.error) == ("succeeded", None)
+            reason = "Quota reached: it is used up"
+            assert waiting == [("running", None, 1), *[("running", reason, 1)] * (2 * job_queue.ATTEMPTS - 1)]
+
+    asyncio.run(main())
+
+
+def test_a_job_that_stores_ends_where_its_project_is_full_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "FIRST_PAUSE", 1000)
+    rooms: list[str] = []
+
+    async def main() -> None:
+        async with queue(tmp_path) as (jobs, _):
+
+            def check_room(project_id: str) -> None:
+                rooms.append(project_id)
+                if len(rooms) > 1:
+                    raise StorageFull("Quota reached: it may store 1KiB; delete something first")
+
+            jobs.check_room = check_room
+            jobs.register("echo", echo)
+            jobs.register("purge", echo, is_storing=False)
+            await jobs.start()
+            job = await jobs.submit("echo", LOCAL, PROJECT, {})
+            ended = await done(jobs, job)
+            assert (ended.state, ended.error) == ("failed", "Quota reached: it may store 1KiB; delete something first")
+            assert ended.progress == {"seen": 1} and set(rooms) == {PROJECT}
+            count = len(rooms)
+            assert (await done(jobs, await jobs.submit("purge", LOCAL, PROJECT, {}))).state == "succeeded"
+            assert len(rooms) == count
 
     asyncio.run(main())

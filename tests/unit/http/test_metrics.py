@@ -29,7 +29,7 @@ def test_what_workers_count_is_added_once() -> None:
             metrics.count_answer(start, "POST", 200, 0.02, 10, 5)
             metrics.observe_lag(0.002)
     other.count_answer(traces, "POST", 429, 40.0, 7, 1)
-    other.count_stored("traces", 4)
+    other.count("heddle_otlp_stored_total", "traces", by=4)
     for _ in range(2):
         writing.add(one.take_increases())
         writing.add(other.take_increases())

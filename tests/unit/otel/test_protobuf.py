@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.trace.otel.messages import MAX_DEPTH
 from heddle.trace.otel.signals import decode_spans
+from heddle.trace.otel.values import MAX_DEPTH
 from heddle.wire.otlp import encode_partial_success, varint_bytes
 
 texts = st.text(max_size=200)

@@ -29,7 +29,7 @@ from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.evals.replay.chats import Chat, read_chat
 from heddle.evals.replay.schemas import ReplayCreateReq
 from heddle.evals.scoring import Scoring
-from heddle.jobs.runner import first_failure
+from heddle.jobs.runner import TaskGroup, first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED
 from heddle.store.control.eval_jobs import REPLAYED, SKIPPED, JobRow, ReplayItem
@@ -208,9 +208,9 @@ class ReplayJobs:
                 done_here.append(item.place)
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for item in items:
-                    group.create_task(replay_one(item))
+                    group.add(replay_one(item))
         except ExceptionGroup as errors:
             raise first_failure(errors) from None
         finally:

@@ -7,7 +7,7 @@ call in the project's trace shows either.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
@@ -142,6 +142,8 @@ class ModelCompletions:
         self._settings = settings
         self._store = store
         self._inference = inference
+        self.count: Callable[[str | None, str, str], None] | None = None
+        """Counts an answer for the quotas of a key (its id) and a project, as a request of a group of routes."""
 
     async def check(self, model: str, caller: Caller, project: str) -> None:
         """Raise HeddleError for a model that nobody answers for, as far as can be told without asking it."""
@@ -153,7 +155,9 @@ class ModelCompletions:
             await self._inference.resolve(request.target.model, Arrival(caller, project))
 
     async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
-        """The answer to some inputs of these routes; raises HeddleError."""
+        """The answer to some inputs of these routes; raises HeddleError, QuotaReached where it may not be asked for."""
+        if self.count is not None:
+            self.count(caller.key_id, project, "completions")
         return await self._request(inputs, caller, project).run()
 
     def _request(self, inputs: Json, caller: Caller, project: str) -> "CompletionRequest":

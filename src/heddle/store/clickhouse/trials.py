@@ -18,7 +18,8 @@ from heddle.store.clickhouse.schema import CALLS, TABLE_ROWS, listed
 from heddle.store.clickhouse.usage_repeats import around, outer_spans
 from heddle.store.sqlite import trials as embedded
 from heddle.store.sqlite.call_writes import SPILLED_IN, SPILLED_OUT, TRIAL_TABLES, refresh_trials
-from heddle.store.sqlite.database import Names, Session, open_scratch, run_in
+from heddle.store.sqlite.database import Session, open_scratch, run_in
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import CALL_TABLES
 from heddle.store.sqlite.trials import RowSelection
 from heddle.wire.calls import BODY_OUT, CallRow, CallsQuery

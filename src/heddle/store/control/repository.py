@@ -324,7 +324,8 @@ class Prepared:
     def __call__(self, connection: sa.Connection, **values: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Run the statement."""
         text, positions, fixed = self._compiled(connection.dialect.name)
-        held = {**fixed, **{name: _dump_list(value) for name, value in values.items()}}
+        lists = {name: orjson.dumps(value).decode() for name, value in values.items() if isinstance(value, list)}
+        held = {**fixed, **values, **lists}
         if positions is None:
             return connection.exec_driver_sql(text, held)
         return connection.exec_driver_sql(text, tuple([held[name] for name in positions]))
@@ -334,10 +335,6 @@ class Prepared:
         assert isinstance(compiled, SQLCompiler)
         positions = tuple(compiled.positiontup or ()) if compiled.positional else None
         return str(compiled), positions, {name: value for name, value in compiled.params.items() if value is not None}
-
-
-def _dump_list(value: Any) -> Any:
-    return orjson.dumps(value).decode() if isinstance(value, list) else value
 
 
 def _insert(dialect_name: str, table: sa.Table) -> Any:

@@ -10,7 +10,8 @@ from heddle.store.query.aggregates import key_of, paths_of, reads_calls, value_o
 from heddle.store.sqlite import blocks
 from heddle.store.sqlite.blocks import BLOCK
 from heddle.store.sqlite.call_table import UNFILTERED, SqliteCallTable, SqliteSelection, select
-from heddle.store.sqlite.database import NameReader, Readers, Session, reads
+from heddle.store.sqlite.database import Readers, Session, reads
+from heddle.store.sqlite.names import NameReader
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, AggregateRow, CallAggregate, Measure
 from heddle.wire.buckets import pieces

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 
 from heddle.store.query.compiler import conjuncts_of
-from heddle.store.sqlite.database import NameReader
+from heddle.store.sqlite.names import NameReader
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure
 from heddle.wire.batched import batched

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, conjuncts_of, is_word
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
-from heddle.store.sqlite.database import NameReader
+from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import INDEXED_BODIES, Hits, calls_that_may_hold, require
 from heddle.store.sqlite.span_dumps import dump_source, needs_output

@@ -16,7 +16,7 @@ import orjson
 from heddle.store.control.pending_calls import Key
 from heddle.store.sqlite import blocks, search, span_dumps
 from heddle.store.sqlite.body_sums import COLUMN, body_sum
-from heddle.store.sqlite.database import Names
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched, group_pairs

@@ -23,10 +23,12 @@ from heddle.store.sqlite.call_writes import (
     purge,
     purge_older,
 )
-from heddle.store.sqlite.database import NameReader, Names, Readers, Session, Writer, reads
+from heddle.store.sqlite.database import Readers, Session, reads
+from heddle.store.sqlite.names import NameReader, Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import Window, index_next, progress
 from heddle.store.sqlite.span_dumps import WHOLE_DUMP
+from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.calls import (

@@ -1,29 +1,22 @@
-"""The one SQLite file: its connections, the threads that read, and the one that writes."""
+"""The one SQLite file: its connections, and the threads that read."""
 
 import asyncio
-import hashlib
 import logging
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, copy_context
 from dataclasses import dataclass
-from functools import partial, wraps
-from itertools import groupby
+from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from heddle import aio
-from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
-from heddle.store.control.repository import WriteStats
+from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import body_sums, search, span_dumps
-from heddle.wire import refs
 
 DATABASE = "heddle.db"
 """The file in the data folder."""
@@ -37,6 +30,7 @@ _TOO_COMPLEX: tuple[str, ...] = (
     "too many columns",
 )
 _TOO_COMPLEX += ("too many terms in ORDER BY", "at most 64 tables in a join")
+logger = logging.getLogger("heddle.store")
 _NO_TEXT = "Could not decode to UTF-8"
 _DAMAGED = (_NO_TEXT, "malformed JSON")
 
@@ -235,310 +229,6 @@ def _read_leniently(session: Session, work: Callable[[Session], T]) -> T:
         session.raw.text_factory = str
 
 
-_MAX_CACHED = 200_000
-
-
-_ERASED = "erased:"
-
-
-def _erased(text: str) -> str:
-    return _ERASED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-class Names:
-    """The writer's view of the table `names`; entries of an undone transaction are forgotten by `forget`."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._new: list[str] = []
-        self._used: set[int] = set()
-
-    def number(self, raw: sqlite3.Connection, text: str) -> int:
-        """The number of a text, made when it is new."""
-        known = self._numbers.get(text)
-        if known is not None:
-            return known
-        row = raw.execute("SELECT k, v FROM names WHERE v IN (?, ?)", (text, _erased(text))).fetchone()
-        label = refs.operation_name(text)
-        if row is None:
-            number = raw.execute("INSERT INTO names (v, label) VALUES (?, ?)", (text, label)).lastrowid
-            assert number is not None
-            self._new.append(text)
-        else:
-            number = int(row[0])
-            if row[1] != text:
-                raw.execute("UPDATE names SET v = ?, label = ? WHERE k = ?", (text, label, number))
-                self._new.append(text)
-        self._used.add(number)
-        if len(self._numbers) >= _MAX_CACHED:
-            self._numbers.clear()
-        self._numbers[text] = number
-        return number
-
-    def watch(self) -> None:
-        """Note from now on which numbers are used, for `erase`."""
-        self._numbers.clear()
-        self._used.clear()
-
-    def erase(self, raw: sqlite3.Connection, unused: Iterable[int]) -> None:
-        """Erase the texts of numbers that no row had when it was looked, unless they were used since `watch`.
-
-        A digest takes the place of a text: numbers that readers remember stay those of their texts for ever.
-        """
-        for number in set(unused) - self._used:
-            (text,) = raw.execute("SELECT v FROM names WHERE k = ?", (number,)).fetchone()
-            if not text.startswith(_ERASED):
-                raw.execute("UPDATE names SET v = ?, label = '' WHERE k = ?", (_erased(text), number))
-                self._numbers.pop(text, None)
-
-    def committed(self) -> None:
-        """What was made is durable now."""
-        self._new.clear()
-
-    def forget(self) -> None:
-        """The transaction was undone: drop every number that it made."""
-        for text in self._new:
-            self._numbers.pop(text, None)
-        self._new.clear()
-
-
-class NameReader:
-    """The readers' view: numbers to texts and back; entries never change, so they are cached."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
-        self._numbers: dict[str, int] = {}
-
-    def text(self, raw: sqlite3.Connection, number: int | None) -> str | None:
-        """The text of a number."""
-        if number is None:
-            return None
-        text = self._texts.get(number)
-        if text is None:
-            text = str(raw.execute("SELECT v FROM names WHERE k = ?", (number,)).fetchone()[0])
-            if len(self._texts) >= _MAX_CACHED:
-                self._texts.clear()
-            self._texts[number] = text
-        return text
-
-    def number(self, raw: sqlite3.Connection, text: str) -> int | None:
-        """The number of a text, None when no row uses it."""
-        number = self._numbers.get(text)
-        if number is None:
-            row = raw.execute("SELECT k FROM names WHERE v = ?", (text,)).fetchone()
-            if row is None:
-                return None
-            number = int(row[0])
-            if len(self._numbers) >= _MAX_CACHED:
-                self._numbers.clear()
-            self._numbers[text] = number
-        return number
-
-    def numbers(self, raw: sqlite3.Connection, texts: Iterable[str]) -> list[int]:
-        """The numbers of exact texts and of `...:*` wildcards; texts that no row uses are left out."""
-        found: set[int] = set()
-        for text in texts:
-            if text.endswith(":*"):
-                prefix = text[:-1]
-                rows = raw.execute("SELECT k FROM names WHERE v >= ? AND v < ?", (prefix, prefix[:-1] + ";"))
-                found.update(int(row[0]) for row in rows)
-            elif (number := self.number(raw, text)) is not None:
-                found.add(number)
-        return sorted(found)
-
-
-Work = Callable[[Session], Any]
-
-logger = logging.getLogger("heddle.store")
-
-MAX_GROUP_ITEMS = 1000
-MAX_GROUP_BYTES = 4 * 1024 * 1024
-LOG_SECONDS = 2.0
-"""After so long without a write the write-ahead log is emptied into the file."""
-
-
-@dataclass(slots=True)
-class _Item:
-    work: Work
-    size: int
-    loop: asyncio.AbstractEventLoop
-    future: "asyncio.Future[Any]"
-    joint: "Callable[[Session, list[Any]], None] | None" = None
-    """Does the work of several such items together, of what each of them brings."""
-    brought: Any = None
-    is_alone: bool = False
-    """Runs by itself, outside of a transaction."""
-    result: Any = None
-    error: BaseException | None = None
-
-
-class Writer:
-    """Group commit over one session; `names` is told what became durable and what was undone."""
-
-    def __init__(self, session: Session, queue_bytes: int, names: Names) -> None:
-        self.stats = WriteStats()
-        self._session = session
-        self._queue_bytes = queue_bytes
-        self._names = names
-        self._items: deque[_Item] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="heddle-writer", daemon=True)
-        self._thread.start()
-
-    async def write(self, work: Callable[[Session], T], size: int = 0) -> T:
-        """Run `work` in the next group and return its result after the commit.
-
-        Raises what `work` raises, Busy when more than the setting write_queue_bytes waits, StorageFull on a full disk.
-        """
-        loop = asyncio.get_running_loop()
-        result: T = await self._put(_Item(partial(_run_in, copy_context(), work), size, loop, loop.create_future()))
-        return result
-
-    async def write_jointly(self, joint: Callable[[Session, list[T]], None], brought: T, size: int) -> None:
-        """As `write`; what several bring to the same work is written by one run of it where they wait together."""
-        loop = asyncio.get_running_loop()
-        item = _Item(lambda session: joint(session, [brought]), size, loop, loop.create_future(), joint, brought)
-        await self._put(item)
-
-    async def write_alone(self, work: Callable[[Session], T]) -> T:
-        """Run `work` outside of a transaction, between two groups; failures are explained."""
-        loop = asyncio.get_running_loop()
-        result: T = await self._put(_Item(work, 0, loop, loop.create_future(), is_alone=True))
-        return result
-
-    async def _put(self, item: _Item) -> Any:
-        size = item.size
-        with self._wake:
-            if self._closing:
-                raise Unavailable("The server is stopping")
-            if self._items and self.stats.waiting_bytes + size > self._queue_bytes:
-                raise Busy("Too much waits to be written; try again")
-            self.stats.waiting_bytes += size
-            self._items.append(item)
-            self._wake.notify()
-        # A caller that goes away must not make the commit's outcome unknown to the others of the group.
-        return await aio.shield(item.future)
-
-    def close(self) -> None:
-        """Write what waits, then end the thread."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        has_log = True
-        while (group := self._take(LOG_SECONDS if has_log else None)) is not None:
-            if group:
-                self._commit(group)
-                self._report(group)
-            has_log = bool(group) or self._has_log()
-
-    def _has_log(self) -> bool:
-        """Empty the log; true where a reader still needs it."""
-        try:
-            return not empty_log(self._session)
-        except sqlite3.Error as error:
-            logger.warning("the write-ahead log was not emptied: %s", error)
-            return False
-
-    def _take(self, patience: float | None) -> list[_Item] | None:
-        """What waits to be written; empty when nothing came for so many seconds, None at the end."""
-        with self._wake:
-            if not self._wake.wait_for(lambda: self._items or self._closing, patience):
-                return []
-            if not self._items:
-                return None
-            group: list[_Item] = []
-            size = 0
-            while (
-                self._items
-                and len(group) < MAX_GROUP_ITEMS
-                and (not group or size + self._items[0].size <= MAX_GROUP_BYTES)
-                and not (group and (group[0].is_alone or self._items[0].is_alone))
-            ):
-                item = self._items.popleft()
-                size += item.size
-                group.append(item)
-            self.stats.waiting_bytes -= size
-            return group
-
-    def _commit(self, group: list[_Item]) -> None:
-        raw, began = self._session.raw, time.monotonic()
-        if group[0].is_alone:
-            try:
-                group[0].result = group[0].work(self._session)
-            except Exception as error:  # whatever it is, who waits is told
-                group[0].error = explain(error) or error
-            return
-        try:
-            raw.execute("BEGIN IMMEDIATE")
-            if not all(self._apply(run) for run in _joined(group)):
-                raw.execute("ROLLBACK")
-                self._names.forget()
-                raw.execute("BEGIN IMMEDIATE")
-                for item in group:
-                    self._apply_alone(item)
-            raw.execute("COMMIT")
-            self._names.committed()
-        except Exception as error:  # whatever it is, the whole group is undone and every waiter is told
-            self._undo(group, error)
-        else:
-            sizes = [item.size for item in group if item.error is None]
-            self.stats.count_group(len(sizes), sum(sizes), time.monotonic() - began)
-
-    def _apply(self, item: _Item) -> bool:
-        """Do one work; false when it failed behind its first change, which only the whole group can undo.
-
-        Inside a savepoint SQLite walks the saved pages of all that was written before at the end of each statement.
-        """
-        before = self._session.raw.total_changes
-        try:
-            item.result = item.work(self._session)
-        except HeddleError as error:
-            item.error = error
-        return item.error is None or (item.joint is None and self._session.raw.total_changes == before)
-
-    def _apply_alone(self, item: _Item) -> None:
-        """Do one work again, which is undone alone when it fails."""
-        raw = self._session.raw
-        item.result, item.error = None, None
-        raw.execute("SAVEPOINT item")
-        try:
-            item.result = item.work(self._session)
-        except HeddleError as error:
-            item.error = error
-            raw.execute("ROLLBACK TO item")
-            self._names.forget()
-        raw.execute("RELEASE item")
-
-    def _undo(self, group: list[_Item], error: Exception) -> None:
-        known = explain(error)
-        if known is None:
-            logger.exception("a group of %d writes was undone", len(group))
-        if self._session.raw.in_transaction:
-            self._session.raw.execute("ROLLBACK")
-        self._names.forget()
-        if known is None and len(group) > 1:
-            # One faulty work must not fail its neighbours: each gets a transaction of its own.
-            for item in group:
-                item.result, item.error = None, None
-                self._commit([item])
-            return
-        for item in group:
-            item.error = known or error
-
-    @staticmethod
-    def _report(group: list[_Item]) -> None:
-        for loop in {id(item.loop): item.loop for item in group}.values():
-            mine = [item for item in group if item.loop is loop]
-            try:
-                loop.call_soon_threadsafe(_resolve, mine)
-            except RuntimeError:
-                logger.warning("%d writes were committed after their event loop had closed", len(mine))
-
-
 def empty_log(session: Session) -> bool:
     """Bring what the log holds into the file; false where a reader still needs the log. Raises sqlite3.Error."""
     raw = session.raw
@@ -547,47 +237,3 @@ def empty_log(session: Session) -> bool:
         return not raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     finally:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-
-
-def _run_in(context: Context, work: Callable[[Session], T], session: Session) -> T:
-    return context.run(work, session)
-
-
-def _joined(group: list[_Item]) -> Iterator[_Item]:
-    """The items in order, those as one that follow each other and may be written jointly."""
-    for joint, items in groupby(group, lambda item: item.joint):
-        several = list(items)
-        if joint is None or len(several) == 1:
-            yield from several
-        else:
-            first = several[0]
-            brought = [item.brought for item in several]
-            yield _Item(partial(_do_jointly, joint, brought), 0, first.loop, first.future, joint)
-
-
-def _do_jointly(joint: Callable[[Session, list[Any]], None], brought: list[Any], session: Session) -> None:
-    joint(session, brought)
-
-
-def _resolve(items: list[_Item]) -> None:
-    for item in items:
-        if item.future.done():
-            continue
-        if item.error is not None:
-            item.future.set_exception(item.error)
-        else:
-            item.future.set_result(item.result)
-
-
-class SqliteExecutor:
-    """An Executor (see control/repository.py) over the embedded store."""
-
-    def __init__(self, writer: Writer, readers: Readers) -> None:
-        self._writer = writer
-        self._readers = readers
-
-    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
-        return await self._writer.write(lambda session: work(session.control), size)
-
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        return await self._readers.read(lambda session: work(session.control))

@@ -21,23 +21,14 @@ from heddle.store.sqlite.aggregates import CallAggregates
 from heddle.store.sqlite.call_table import PathIndexes
 from heddle.store.sqlite.call_writes import TrialRows, projects_with_trials
 from heddle.store.sqlite.calls import Calls
-from heddle.store.sqlite.database import (
-    DATABASE,
-    MINIMUM_VERSION,
-    Names,
-    Readers,
-    Session,
-    SqliteExecutor,
-    Writer,
-    empty_log,
-    explain,
-    open_writer,
-)
+from heddle.store.sqlite.database import DATABASE, MINIMUM_VERSION, Readers, Session, empty_log, explain, open_writer
 from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.store.sqlite.migrations import CURRENT, migrate
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.trace_spans import TraceSpans
 from heddle.store.sqlite.trials import Trials
+from heddle.store.sqlite.writer import SqliteExecutor, Writer
 from heddle.wire.batched import batched
 from heddle.wire.calls import COLUMNS
 

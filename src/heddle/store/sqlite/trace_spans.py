@@ -3,7 +3,8 @@
 import json
 
 from heddle.store.sqlite.calls import read_usage
-from heddle.store.sqlite.database import NameReader, Readers, Session, reads
+from heddle.store.sqlite.database import Readers, Session, reads
+from heddle.store.sqlite.names import NameReader
 from heddle.wire import refs
 from heddle.wire.call_summary import PLAIN
 from heddle.wire.outline import Outline, Span

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.store.sqlite import blocks
-from heddle.store.sqlite.database import Names
+from heddle.store.sqlite.names import Names
 from heddle.wire.batched import group_pairs
 from heddle.wire.calls import End, Start
 

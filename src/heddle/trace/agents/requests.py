@@ -19,7 +19,7 @@ from heddle.store.control.agents.fields import (
 )
 from heddle.store.control.row_queries import Sort
 from heddle.trace.agents.responses import AgentSpanStatsColumn
-from heddle.trace.calls.write import instant
+from heddle.trace.calls.packing import instant
 from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.buckets import percentile_name
 from heddle.wire.query import QueryBody

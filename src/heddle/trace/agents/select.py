@@ -11,8 +11,8 @@ from heddle.errors import InvalidRequest
 from heddle.store.base import Store
 from heddle.store.control.agents.fields import Prices, SpanFilter, Targets
 from heddle.trace.agents.requests import AgentSignalFilter, InsightFilter, RatingCondition
+from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import retention_of
-from heddle.trace.calls.write import instant
 from heddle.trace.prices import default_prices
 from heddle.wire import refs, times
 from heddle.wire.query import Operation

@@ -15,7 +15,7 @@ from heddle.store.control.agents.fields import CUSTOM_TYPES, NUMBER, STRING, ZER
 from heddle.trace.agents import select
 from heddle.trace.agents.requests import AgentSpanStatsNumericBucketSpec, AgentSpanStatsReq, column, groups
 from heddle.trace.agents.responses import AgentSpanStatsColumn, AgentSpanStatsRes
-from heddle.trace.calls.write import instant
+from heddle.trace.calls.packing import instant
 from heddle.wire import times
 from heddle.wire.aggregates import Key, uniform_runs
 from heddle.wire.buckets import MAX_RANGE_DAYS, make_buckets

@@ -35,7 +35,7 @@ from heddle.trace.calls.models import (
     CallsQueryStatsRes,
     SortBy,
 )
-from heddle.trace.calls.write import external_run_id, run_id, usage_dict
+from heddle.trace.calls.packing import external_run_id, run_id, usage_dict
 from heddle.trace.prices import call_costs, default_prices
 from heddle.trace.refs import fill_bodies
 from heddle.wire import refs, times

@@ -15,7 +15,7 @@ from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
 from heddle.store.control.feedback import Window
-from heddle.trace.calls.write import instant
+from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq
 from heddle.wire import jsontext, refs, times
 from heddle.wire.buckets import MAX_RANGE_DAYS, AggregationType

@@ -20,12 +20,13 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
+from heddle.http.metrics import REJECTED
 from heddle.http.routing import off_loop
 from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.redaction import RejectionRow
-from heddle.trace.calls.write import Packed
+from heddle.trace.calls.packing import Packed
 from heddle.trace.otel.agent_sessions import (
     Interval,
     LogEvent,
@@ -366,7 +367,7 @@ class RejectionLog:
             return
         rows = []
         for (project, cause), count in rejected.counts.items():
-            state.metrics.count_rejected(signal, cause, count)
+            state.metrics.count(REJECTED, signal, cause, by=count)
             message = rejected.first[project, cause]
             if self._is_new(signal, cause, project or ""):
                 logger.warning("OTLP %s: rejected (%s): %s", signal, cause, message)

@@ -15,7 +15,8 @@ from heddle.auth import Caller
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.trace.calls.models import DISPLAY_NAME_MAX, OP_NAME_MAX
-from heddle.trace.calls.write import CallWrites, Packed, Packer, run_id, usage_entries
+from heddle.trace.calls.packing import Packed, Packer, run_id, usage_entries
+from heddle.trace.calls.write import CallWrites
 from heddle.trace.feedback.roots import move_to_roots
 from heddle.trace.otel.reading import SpanReading, is_about_agents, read
 from heddle.trace.otel.span import (

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, UnsupportedMedia
+from heddle.http.metrics import STORED
 from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, hot, local
 from heddle.http.state import ServerState
 from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, RejectionLog, SignalExport
@@ -70,7 +71,7 @@ async def answer_export(
     try:
         is_json = _is_json(request.headers.get("content-type", ""))
         stored = await export.store(await request.body(), is_json)
-        state.metrics.count_stored(signal.name, stored)
+        state.metrics.count(STORED, signal.name, by=stored)
     except HeddleError as error:
         if not export.rejected.count:
             _log.note_refusal(signal.name, error)

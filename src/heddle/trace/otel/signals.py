@@ -26,12 +26,12 @@ from heddle.trace.otel.messages import (
     enum,
     one_of,
     pairs,
-    read_body,
     reading,
     repeated,
     singular,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.trace.otel.values import read_body
 from heddle.wire.jsontypes import Json
 
 T = TypeVar("T")

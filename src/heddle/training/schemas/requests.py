@@ -19,9 +19,10 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.http.routing import RequestModel
-from heddle.training.calls import CALL_FIELDS, GROUP_FIELDS
+from heddle.training.calls import GROUP_FIELDS
 from heddle.training.config import DpoConfig, KlSource, RlConfig, SftConfig
 from heddle.training.losses.base import Correction, KlEstimator, Level, LossName
+from heddle.training.rewards import CALL_FIELDS
 from heddle.training.schemas.trajectories import AboveZero, AtLeastZero, Count, Finite, Part, Step, TrajectoryGroup
 from heddle.wire.calls import CallConditions, OrderTerm
 from heddle.wire.query import parse_query, split_path

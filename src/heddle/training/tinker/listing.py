@@ -5,7 +5,8 @@ from collections import defaultdict
 from heddle.auth import Caller
 from heddle.store.control.tinker import SavedRow, SessionRow
 from heddle.training.tinker.schemas import SearchSessions
-from heddle.training.tinker.service import Tinker, name_project
+from heddle.training.tinker.service import Tinker
+from heddle.training.tinker.sessions import name_project
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
@@ -19,7 +20,7 @@ async def find_sessions(tinker: Tinker, wanted: SearchSessions, caller: Caller) 
     projects = None if wanted.project_ids is None else {name_project(name, caller) for name in wanted.project_ids}
     rows = [
         row
-        for row in await tinker.list_sessions(caller)
+        for row in await tinker.sessions.list_reached(caller)
         if (projects is None or row.project_id in projects) and _is_wanted(row, wanted, caller)
     ]
     page = rows[: wanted.limit]
@@ -75,7 +76,7 @@ def _show(row: SessionRow, saved: list[SavedRow]) -> Json:
 async def sum_storage(tinker: Tinker, project_id: str | None, caller: Caller) -> list[Json]:
     """Checkpoints and their bytes by project and user (of one project); raises Forbidden."""
     project = None if project_id is None else name_project(project_id, caller)
-    rows = [row for row in await tinker.list_sessions(caller) if project in (None, row.project_id)]
+    rows = [row for row in await tinker.sessions.list_reached(caller) if project in (None, row.project_id)]
     sums: dict[tuple[str, str], list[int]] = defaultdict(list)
     saved = await _saved_of(tinker, rows)
     for row in rows:

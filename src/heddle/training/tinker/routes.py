@@ -23,6 +23,7 @@ from heddle.http.signing import Signer, check_address
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
 from heddle.store.control.training import ModelRow
+from heddle.training.tinker.checks import check_data, refuse_token
 from heddle.training.tinker.listing import find_sessions, sum_storage
 from heddle.training.tinker.schemas import (
     Body,
@@ -52,9 +53,7 @@ from heddle.training.tinker.service import (
     UNNAMED,
     Tinker,
     TinkerDep,
-    check_data,
     names_of,
-    refuse_token,
     step_folder,
 )
 from heddle.wire import jsontext, times
@@ -118,14 +117,14 @@ async def take_telemetry(_: BearerWriter) -> Response:
 async def create_session(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Begin a session."""
     wanted = await validate_body(CreateSession, request)
-    return answer({"type": "create_session", "session_id": (await tinker.create_session(wanted, caller)).id})
+    return answer({"type": "create_session", "session_id": (await tinker.sessions.create(wanted, caller)).id})
 
 
 @router.post(f"{PREFIX}/session_heartbeat", response_model=None, openapi_extra=body_schema(SessionId))
 async def beat_session(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """The client lives."""
     wanted = await validate_body(SessionId, request)
-    await tinker.see_session(wanted.session_id, caller)
+    await tinker.sessions.see(wanted.session_id, caller)
     return answer({"type": "session_heartbeat"})
 
 
@@ -133,7 +132,7 @@ async def beat_session(request: Request, caller: BearerWriter, tinker: TinkerDep
 async def finish_session(session_id: str, request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """End a session; how it ended first stays."""
     wanted = await validate_body(FinishSession, request)
-    await tinker.finish_session(session_id, wanted.model_dump(include={"reason", "detail"}), caller)
+    await tinker.sessions.finish(session_id, wanted.model_dump(include={"reason", "detail"}), caller)
     return answer({})
 
 
@@ -141,7 +140,7 @@ async def finish_session(session_id: str, request: Request, caller: BearerWriter
 async def move_session(session_id: str, request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Put a session that has no models into another project."""
     wanted = await validate_body(ChangeProject, request)
-    await tinker.move_session(session_id, wanted.project_id, caller)
+    await tinker.sessions.move(session_id, wanted.project_id, caller)
     return answer({})
 
 
@@ -160,14 +159,14 @@ async def read_storage(caller: BearerReader, tinker: TinkerDep, project_id: str 
 @router.get(f"{PREFIX}/sessions", response_model=None)
 async def list_sessions(caller: BearerReader, tinker: TinkerDep, limit: Limit = 20, offset: Offset = 0) -> Response:
     """The sessions that the caller's key reaches, newest first."""
-    rows = await tinker.list_sessions(caller)
+    rows = await tinker.sessions.list_reached(caller)
     return answer({"sessions": [row.id for row in rows[offset : offset + limit]]})
 
 
 @router.get(f"{PREFIX}/sessions/{{session_id}}", response_model=None)
 async def read_session(session_id: str, caller: BearerReader, tinker: TinkerDep) -> Response:
     """One session, with its models and samplers."""
-    row = await tinker.session(session_id, caller)
+    row = await tinker.sessions.find(session_id, caller)
     return answer(
         {
             "training_run_ids": [run.id for run in await tinker.rows.runs([row.id])],

@@ -7,21 +7,19 @@ the result, which waits there for a day.
 import asyncio
 import contextlib
 import hashlib
-import math
-import re
 import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import Depends
 
 from heddle.auth import Caller
-from heddle.errors import Conflict, Gone, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.errors import HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.http.routing import Service
 from heddle.paths import model_folder
 from heddle.settings import Settings
@@ -30,27 +28,23 @@ from heddle.store.control.coordination import QUEUED, RUNNING, SUCCEEDED
 from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
 from heddle.store.control.training import ModelRow
 from heddle.training import files, initial_adapter
-from heddle.training.initial_adapter import BaseShape
-from heddle.training.losses.tinker import LOSSES
 from heddle.training.models import TrainableModels
 from heddle.training.service import Training
+from heddle.training.tinker.checks import check_optimizer, check_tokens, choose_projections, refuse_token
 from heddle.training.tinker.schemas import (
     CopyWeights,
     CreateRun,
     CreateSampler,
     CreateSession,
     LoadWeights,
-    LoraConfig,
     RunRequest,
     Sample,
     SaveForSampler,
 )
+from heddle.training.tinker.sessions import Sessions, name_project
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
-from heddle.wire.training import BaseModel, PolicyHost
-
-if TYPE_CHECKING:
-    from heddle.training.tinker.messages import DataRequest
+from heddle.wire.training import PolicyHost
 
 SCHEME = "tinker://"
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
@@ -58,11 +52,8 @@ KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights"
 UNNAMED = ("ephemeral", "inflight")
 WORK = "run"
 """Of a model's folder: the snapshots of its run."""
-DEFAULT_PROJECT = "tinker"
-_ATTENTION, _MLP = re.compile(r"attn|attention"), re.compile(r"mlp|feed_forward|ffn")
 WAIT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-_SEEN_AGAIN = 60 * times.SECOND
 FULL_STATE = ("adapter_config.json", files.ADAPTER_FILE, "optimizer.safetensors", "training_state.json")
 
 
@@ -78,7 +69,7 @@ class Tinker:
         self.policies = policies
         self._training = training
         self._table = store.train_models
-        self._redaction = store.redaction
+        self.sessions = Sessions(store.tinker, store.redaction)
         self.jobs = store.train_jobs
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """For each request that somebody waits for: set when it has ended."""
@@ -95,68 +86,6 @@ class Tinker:
         self._training.require()
         if self.settings.trainer != "local":
             raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
-
-    async def create_session(self, wanted: CreateSession, caller: Caller, session_id: str | None = None) -> SessionRow:
-        """A session in `project_id` (`entity/project`, or of the caller's own); raises Forbidden, Conflict."""
-        project_id = name_project(wanted.project_id or caller.project or DEFAULT_PROJECT, caller)
-        await self._check_redaction(project_id)
-        entity, _, project = project_id.partition("/")
-        about = wanted.model_dump(include={"tags", "user_metadata", "sdk_version", "display_name"})
-        now = times.now()
-        row = SessionRow(
-            id=session_id or secrets.token_hex(12),
-            entity=entity,
-            project=project,
-            key_id=caller.key_id,
-            about=about,
-            created_at=now,
-            created_by=caller.user,
-            seen_at=now,
-        )
-        await self.rows.add_session(row)
-        return row
-
-    async def session(self, session_id: str, caller: Caller) -> SessionRow:
-        """A session that the caller's key reaches; raises NotFound for any other."""
-        row = await self.rows.session(session_id)
-        if row is None or not caller.reaches(row.project_id):
-            raise NotFound(f"There is no session {session_id!r}")
-        caller.open(row.project_id)
-        return row
-
-    async def open_session(self, session_id: str, caller: Caller) -> SessionRow:
-        """A session that is not over, to store something in; raises NotFound, Gone, Conflict."""
-        row = await self.session(session_id, caller)
-        await self._check_redaction(row.project_id)
-        if row.ending is not None:
-            raise Gone(f"The session {session_id} is finished")
-        return row
-
-    async def _check_redaction(self, project_id: str) -> None:
-        """Raise Conflict where something is redacted: what tokens say cannot be taken out."""
-        if await self._redaction.of([refs.internal_project(project_id)]):
-            raise Conflict(
-                f"The project {project_id} redacts what it is sent, which cannot be done to the tokens of Tinker's "
-                "protocol: train by /v1/preview/training-jobs, or in a project without rules"
-            )
-
-    async def see_session(self, session_id: str, caller: Caller) -> None:
-        """Note that a client lives; raises NotFound, Gone."""
-        row = await self.open_session(session_id, caller)
-        if times.now() - row.seen_at > _SEEN_AGAIN:
-            await self.rows.change_session(session_id, seen_at=times.now())
-
-    async def finish_session(self, session_id: str, ending: Json, caller: Caller) -> None:
-        """End a session; how it ended first stays. Raises NotFound."""
-        row = await self.session(session_id, caller)
-        if row.ending is None:
-            ending = await self._redaction.value(refs.internal_project(row.project_id), ending)
-            await self.rows.change_session(session_id, ending=ending)
-            await self.rows.end_jobs(times.now(), 0)
-
-    async def list_sessions(self, caller: Caller) -> list[SessionRow]:
-        """The sessions that the caller's key reaches, newest first."""
-        return [row for row in await self.rows.sessions() if caller.reaches(row.project_id)]
 
     async def run(self, run_id: str, caller: Caller) -> tuple[RunRow, ModelRow]:
         """A run that the caller's key reaches, and its model; raises NotFound for any other."""
@@ -178,7 +107,7 @@ class Tinker:
     async def create_run(self, wanted: CreateRun, caller: Caller) -> RequestRow:
         """Make a run; the same again is the one that is there. Raises InvalidRequest, NotFound, Gone, ..."""
         self.require()
-        session = await self.open_session(wanted.session_id, caller)
+        session = await self.sessions.open(wanted.session_id, caller)
         base = await self.models.base(wanted.base_model)
         shape = choose_projections(await self.models.shape(base), wanted.lora_config)
         lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, initial_adapter.LORA_ALPHA)
@@ -199,7 +128,7 @@ class Tinker:
             raise InvalidRequest("session_id and model_seq_id name the model to make; both are needed")
         if wanted.seq_id is not None:
             raise InvalidRequest("seq_id goes with model_id, not with session_id", param="seq_id")
-        session = await self.open_session(wanted.session_id, caller)
+        session = await self.sessions.open(wanted.session_id, caller)
         source, run, model = await self.find_saved(wanted.path, caller)
         refuse_token(wanted.weights_access_token)
         if wanted.base_model is not None and (await self.models.base(wanted.base_model)).id != model.base_model:
@@ -226,11 +155,11 @@ class Tinker:
             told = f"{caller.key_id} {caller.user} {wanted.model_dump_json()} {key or secrets.token_hex(12)}"
             session_id, seq = hashlib.sha256(told.encode()).hexdigest()[:24], 0
             project_id = wanted.destination_project_id
-            session = await self.create_session(
+            session = await self.sessions.create(
                 CreateSession(sdk_version="", project_id=project_id), caller, session_id
             )
         elif wanted.destination_project_id is None and wanted.session_id is not None and seq is not None:
-            session = await self.open_session(wanted.session_id, caller)
+            session = await self.sessions.open(wanted.session_id, caller)
         else:
             raise InvalidRequest("destination_project_id, or session_id with model_seq_id, says where the copy goes")
         name = wanted.source_path.removeprefix(f"{SCHEME}{run.id}")
@@ -308,7 +237,7 @@ class Tinker:
         """Store a request of a run, to be done in its turn; raises NotFound, InvalidRequest, Gone, Busy."""
         self.require()
         run, _ = await self.run(run_id, caller)
-        await self.open_session(run.session_id, caller)
+        await self.sessions.open(run.session_id, caller)
         return await self._queue(run_id, seq, kind, body)
 
     async def refuse(self, run_id: Any, seq: Any, error: HeddleError, caller: Caller) -> None:
@@ -415,21 +344,9 @@ class Tinker:
         if model is not None:
             await self.models.drop(model, row.step, user)
 
-    async def move_session(self, session_id: str, project_id: str, caller: Caller) -> None:
-        """Put a session into another project; raises InvalidRequest for one whose models stay where they are."""
-        session = await self.session(session_id, caller)
-        entity, _, project = name_project(project_id, caller).partition("/")
-        await self._check_redaction(f"{entity}/{project}")
-        if (entity, project) != (session.entity, session.project) and await self.rows.runs([session.id]):
-            raise InvalidRequest(
-                f"The session {session.id} has models, which stay in {session.project_id}; copy_weights puts their "
-                "checkpoints into another project"
-            )
-        await self.rows.change_session(session.id, entity=entity, project=project)
-
     async def create_sampler(self, wanted: CreateSampler, caller: Caller) -> SamplerRow:
         """What samples are drawn from: a checkpoint or the base model; raises InvalidRequest, NotFound, Gone."""
-        session = await self.open_session(wanted.session_id, caller)
+        session = await self.sessions.open(wanted.session_id, caller)
         if wanted.model_path is None:
             if wanted.base_model is None:
                 raise InvalidRequest("base_model or model_path is needed", param="model_path")
@@ -454,12 +371,12 @@ class Tinker:
         row = await self.rows.sampler(sampler_id)
         if row is None:
             raise NotFound(f"There is no sampler {sampler_id!r}")
-        return row, await self.session(row.session_id, caller)
+        return row, await self.sessions.find(row.session_id, caller)
 
     async def accept_sample(self, wanted: Sample, caller: Caller) -> RequestRow:
         """Store a request for samples; raises InvalidRequest, NotFound, Gone, Busy."""
         sampler, session = await self.sampler(wanted.sampling_session_id, caller)
-        await self.open_session(session.id, caller)
+        await self.sessions.open(session.id, caller)
         base, ids = await self.models.base(sampler.base_model), wanted.prompt.ids()
         check_tokens(ids, base, "prompt")
         last = wanted.prompt_logprobs_last_n
@@ -516,45 +433,6 @@ def job_id(model_id: str) -> str:
     return str(uuid.uuid5(uuid.UUID(model_id), "run"))
 
 
-def name_project(name: str, caller: Caller) -> str:
-    """`entity/project`, also for a project of the caller's own; raises InvalidRequest, Forbidden."""
-    project_id = name if "/" in name else f"{caller.default_entity}/{name}"
-    caller.open(project_id)
-    return project_id
-
-
-def choose_projections(shape: BaseShape, wanted: LoraConfig) -> BaseShape:
-    """The linears that a client trains; raises InvalidRequest for none."""
-    chosen = {
-        name: size
-        for name, size in shape.projections.items()
-        if (wanted.train_attn or not _ATTENTION.search(name)) and (wanted.train_mlp or not _MLP.search(name))
-    }
-    if not chosen:
-        raise InvalidRequest(
-            "lora_config: train_attn or train_mlp must be true; the unembedding alone is not trained here",
-            param="lora_config",
-        )
-    return BaseShape(shape.parameters, chosen)
-
-
-def check_optimizer(wanted: LoadWeights, source: SavedRow) -> None:
-    """Raise InvalidRequest where a checkpoint has no optimizer, or the request names one that it cannot have."""
-    if wanted.optimizer and source.kind != "training":
-        raise InvalidRequest("optimizer: a sampler's weights have none; load what save_state made", param="optimizer")
-    if wanted.optimizer and wanted.optimizer_config is not None:
-        raise InvalidRequest("optimizer_config: it is restored with the optimizer", param="optimizer_config")
-
-
-def refuse_token(token: str | None) -> None:
-    """Raise InvalidRequest for a token to what others have."""
-    if token is not None:
-        raise InvalidRequest(
-            "weights_access_token: checkpoints of others are read with a key that reaches them, or published",
-            param="weights_access_token",
-        )
-
-
 def saved_row(
     run: RunRow, step: int, path: str, kind: str, made_at: int, ttl_seconds: int | None, user_metadata: Json | None
 ) -> SavedRow:
@@ -569,57 +447,6 @@ def saved_row(
         expires_at=None if ttl_seconds is None else made_at + ttl_seconds * times.SECOND,
         created_at=made_at,
     )
-
-
-def check_tokens(ids: Sequence[int], base: BaseModel, place: str) -> None:
-    """Raise InvalidRequest for tokens that the model does not have, none, or more than it reads."""
-    if not ids:
-        raise InvalidRequest(f"{place}: there are no tokens", param=place)
-    if len(ids) > base.max_model_len:
-        raise InvalidRequest(f"{place}: {len(ids)} tokens are more than the model's {base.max_model_len}", param=place)
-    if not 0 <= min(ids) <= max(ids) < base.vocab_size:
-        raise InvalidRequest(f"{place}: tokens are from 0 to {base.vocab_size - 1}", param=place)
-
-
-def check_data(wanted: "DataRequest", base: BaseModel) -> None:
-    """Raise InvalidRequest for data that the loss cannot be computed on."""
-    loss = LOSSES.get(wanted.loss)
-    if loss is None:
-        raise InvalidRequest(
-            f"loss_fn {wanted.loss[:100]!r} is none of {', '.join(LOSSES)}; the client computes its own losses",
-            param="loss_fn",
-        )
-    if unknown := sorted(set(wanted.config) - set(loss.config)):
-        takes = ", ".join(loss.config) or "nothing"
-        raise InvalidRequest(f"loss_fn_config: {wanted.loss} takes {takes}, not {unknown[0]}", param="loss_fn_config")
-    for name, value in wanted.config.items():
-        if isinstance(value, str) or not math.isfinite(value):
-            raise InvalidRequest(f"loss_fn_config: {name} is a number", param="loss_fn_config")
-    if not wanted.data:
-        raise InvalidRequest("data: there is none", param="data")
-    for place, datum in enumerate(wanted.data):
-        at = f"data[{place}]"
-        check_tokens(datum.tokens.tolist(), base, f"{at}.model_input")
-        names = ("target_tokens", *loss.inputs)
-        for name in names:
-            if name not in datum.inputs:
-                raise InvalidRequest(f"{at}: {wanted.loss} needs loss_fn_inputs[{name!r}]", param="data")
-        if unknown := sorted(set(datum.inputs) - {*names, *loss.optional}):
-            raise InvalidRequest(f"{at}: {wanted.loss} does not take loss_fn_inputs[{unknown[0]!r}]", param="data")
-        targets = datum.inputs["target_tokens"]
-        if len(targets) != len(datum.tokens) or (targets.ndim > 1 and not loss.takes_many):
-            raise InvalidRequest(
-                f"{at}: target_tokens of shape {list(targets.shape)} for {len(datum.tokens)} tokens", param="data"
-            )
-        for name, array in datum.inputs.items():
-            if array.shape != targets.shape:
-                raise InvalidRequest(
-                    f"{at}: {name} has the shape {list(array.shape)}, unlike target_tokens", param="data"
-                )
-            if not bool((abs(array) < math.inf).all()):
-                raise InvalidRequest(f"{at}: {name} holds what is no number", param="data")
-        if targets.dtype.kind != "i" or not 0 <= targets.min(initial=0) <= targets.max(initial=0) < base.vocab_size:
-            raise InvalidRequest(f"{at}: target_tokens are from 0 to {base.vocab_size - 1}", param="data")
 
 
 def step_folder(model: ModelRow, saved: SavedRow) -> str:

@@ -92,7 +92,7 @@ class CallChanges:
 
     def register(self, jobs: Jobs) -> None:
         """Offer them."""
-        jobs.register(KIND, self._change)
+        jobs.register(KIND, self._change, is_storing=False)
 
     async def _change(self, job: JobRow, run: JobRun) -> Json:
         caller = run.caller

@@ -19,7 +19,7 @@ from heddle.store.control.training import TINKER, CheckpointRow, LogRow, ModelRo
 from heddle.training.service import Training, TrainingDep
 from heddle.ui.session import may_continue
 from heddle.wire import times
-from heddle.wire.conversation.call import Conversation, of_call
+from heddle.wire.conversation.call import of_call
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")
@@ -243,13 +243,11 @@ async def one(
     base = await _folder(row, training)
     found = await training.rollouts.trajectory(key, settings, (place, index), base, longest)
     told = found["trajectory"]
-    histories = [told, *(told.get("additional_histories") or [])]
-    return answer({**found, "conversations": [asdict(_conversation(history)) for history in histories]})
-
-
-def _conversation(history: Json) -> Conversation:
-    """What was said in a history of a trajectory."""
-    return of_call({"messages": history.get("messages_and_choices"), "tools": history.get("tools")}, None)
+    said = [
+        of_call({"messages": history.get("messages_and_choices"), "tools": history.get("tools")}, None)
+        for history in (told, *(told.get("additional_histories") or ()))
+    ]
+    return answer({**found, "conversations": [asdict(one) for one in said]})
 
 
 async def _model(model_id: str, caller: Caller, store: Store) -> ModelRow:

@@ -139,7 +139,8 @@ def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str])
         spans.setdefault(row.trace_id, []).append(row)
     for trace, rows in spans.items():
         before = said[trace]
-        found = _Identity(has_model=int(any(_is_model_row(row) for row in rows)))
+        answered = (row for row in rows if row.operation_name in MODEL_OPERATIONS)
+        found = _Identity(has_model=int(any(row.input_tokens or row.output_tokens for row in answered)))
         for row in reversed(rows):
             if row.own & OWN_AGENT:
                 found = found._replace(agent=tuple(getattr(row, name) for name in AGENT), agent_at=row.started_at)
@@ -159,10 +160,6 @@ def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str])
         _spread(connection, (project, trace), old._replace(has_model=found.has_model, conversation_name=""), found)
         newest = max(row.started_at for row in rows)
         _write_traces(connection, [(project, trace, *found.agent, *found[1:], newest)])
-
-
-def _is_model_row(row: Any) -> bool:
-    return row.operation_name in MODEL_OPERATIONS and bool(row.input_tokens or row.output_tokens)
 
 
 def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:

@@ -16,10 +16,10 @@ export const headline = ({ type, message }) => [type && h("b", type), type && me
  */
 export function actionsOf(run) {
   return [
-    ["Add to dataset…", () => run("dataset"), { iconName: "data" }],
-    ["Add to annotation queue…", () => run("queue"), { iconName: "annotate" }],
-    ["Monitor…", () => run("monitor"), { iconName: "scorer" }],
-    ["Alert…", () => run("alert"), { iconName: "bell" }],
+    ["Add to dataset…", () => run("dataset"), { iconName: "data", needs: "write" }],
+    ["Add to annotation queue…", () => run("queue"), { iconName: "annotate", needs: "write" }],
+    ["Monitor…", () => run("monitor"), { iconName: "scorer", needs: "write" }],
+    ["Alert…", () => run("alert"), { iconName: "bell", needs: "write" }],
     ["Gate in CI…", () => run("gate"), { iconName: "code" }],
   ];
 }

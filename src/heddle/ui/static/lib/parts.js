@@ -102,10 +102,14 @@ export function title(text) {
  * @param {any} [options] kind, iconName, label, and attributes
  */
 export function button(text, onclick, { kind = "", iconName = "", label = "", needs = "", ...attributes } = {}) {
-  const refused = refusal(needs);
   return h("button.button", { type: "button", onclick, class: kind, "aria-label": text ? null : label || null,
-    title: label || null, ...attributes, ...(refused ? { disabled: true, title: refused } : {}) },
-    iconName && icon(iconName), text);
+    title: label || null, ...attributes, ...limits(needs) }, iconName && icon(iconName), text);
+}
+
+/** The attributes of a control of what needs a scope: none where that may be done here. */
+export function limits(needs) {
+  const refused = refusal(needs);
+  return refused ? { disabled: true, title: refused } : {};
 }
 
 /** A round-cornered group of choices, one pressed: options are [[value, text], …]; value() is the one chosen. */
@@ -124,11 +128,16 @@ export function dot(status) {
   return h("span.dot", { class: status, role: "img", "aria-label": status });
 }
 
-/** A chip of text; with `onremove` it can be taken away. */
-export function chip(text, onremove, attributes = {}) {
+/**
+ * A chip of text; with `onremove` it can be taken away, by those who have the scope `needs`.
+ * @param {any} text
+ * @param {(() => any) | null} [onremove]
+ * @param {any} [options] needs, and attributes
+ */
+export function chip(text, onremove, { needs = "", ...attributes } = {}) {
   return h("span.chip", attributes, text, onremove &&
-    h("button", { type: "button", onclick: onremove, "aria-label": `Remove ${typeof text === "string" ? text : "filter"}` },
-      icon("close")));
+    h("button", { type: "button", onclick: onremove, "aria-label": `Remove ${typeof text === "string" ? text : "filter"}`,
+      ...limits(needs) }, icon("close")));
 }
 
 /** A line that the server made, with the media beside it. */

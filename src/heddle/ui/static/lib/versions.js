@@ -110,8 +110,8 @@ function labels(version, current, onchange) {
   return h("div.labels", () =>
     own.length || tags.length || version.digest === current()
       ? [
-          own.map((name) => chip(name, () => change(() => removeAlias(version, name)), { title: `Alias ${name}` })),
-          tags.map((name) => chip(name, () => change(() => removeTag(version, name)), { class: "plain", title: `Tag ${name}` })),
+          own.map((name) => chip(name, () => change(() => removeAlias(version, name)), { title: `Alias ${name}`, needs: "write" })),
+          tags.map((name) => chip(name, () => change(() => removeTag(version, name)), { class: "plain", title: `Tag ${name}`, needs: "write" })),
           version.digest === current()
             ? [adder("Tag", version, "tags", onchange), adder("Alias", version, "aliases", onchange)]
             : null,

@@ -5,8 +5,8 @@ import { attempt, menu, toast } from "../lib/dialog.js";
 import { ago, number, parseRef } from "../lib/format.js";
 import { valueView } from "../lib/value.js";
 import { refLink } from "../lib/panels.js";
-import { button } from "../lib/parts.js";
-import { link, may, path, projectId, refusal } from "../lib/router.js";
+import { button, limits } from "../lib/parts.js";
+import { link, path, projectId } from "../lib/router.js";
 
 const EMOJI = [
   ["🎉", "Party"],
@@ -85,7 +85,7 @@ function say(call, told) {
         { iconName: "smile", label: "Other reactions", needs: "annotate" },
       ),
     ),
-    h("form.noteform", { onsubmit: send }, note, h("button.button", { type: "submit", disabled: !may("annotate"), title: refusal("annotate") }, "Add note")),
+    h("form.noteform", { onsubmit: send }, note, h("button.button", { type: "submit", ...limits("annotate") }, "Add note")),
   );
 }
 

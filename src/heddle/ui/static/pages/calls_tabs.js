@@ -3,7 +3,7 @@ import { effect, h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { attempt, menu } from "../lib/dialog.js";
 import { button } from "../lib/parts.js";
-import { loadStyle, query, setQuery } from "../lib/router.js";
+import { loadStyle, may, query, setQuery } from "../lib/router.js";
 import { readTabs, removeView, renameView, saveView, show, storeOrder, updateView } from "./calls_views.js";
 
 await loadStyle("pages/calls_tabs");
@@ -71,7 +71,7 @@ function tab(name, found, { open, order, current, context, tabs, viewOf }) {
     order(names);
   };
   return h("span.viewtab", { class: () => (isCurrent() ? "current" : ""), ondragover: (event) => event.preventDefault(), ondrop: drop },
-    h("button.viewname", { type: "button", draggable: "true", dir: "auto", "aria-current": () => (isCurrent() ? "true" : null),
+    h("button.viewname", { type: "button", draggable: String(may("write")), dir: "auto", "aria-current": () => (isCurrent() ? "true" : null),
       title: at === 0 ? `${text}, the default` : text, onclick: () => open(found, name),
       ondragstart: (event) => event.dataTransfer.setData("text/x-heddle-view", name) }, text),
     () => (isCurrent() ? menu(null, items, { kind: "quiet", label: `More for ${text}` }) : null));

@@ -5,7 +5,7 @@ import { attempt, dialog, form, toast } from "../lib/dialog.js";
 import { knownScores, loadDashboards, objectNameOf, storeDashboard, TEMPLATES } from "../lib/dashboards.js";
 import { ago, cut, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, loaded, page, title } from "../lib/parts.js";
+import { button, limits, loaded, page, title } from "../lib/parts.js";
 import { go, link, path } from "../lib/router.js";
 import { plain } from "../lib/savedfilters.js";
 import { table } from "../lib/table.js";
@@ -51,7 +51,7 @@ function templateCards(names, done = () => {}) {
     done();
     go(link(path`/dashboards/${made}`, template ? {} : { edit: "new" }));
   };
-  const one = (name, text, template) => h("button.templatecard", { type: "button", onclick: () => make(template) }, h("b", name),
+  const one = (name, text, template) => h("button.templatecard", { type: "button", onclick: () => make(template), ...limits("write") }, h("b", name),
     h("span", text));
   return h("div.templates", TEMPLATES.map((template) => one(template[0], template[1], template)),
     one("Empty", "Begin with nothing", null));

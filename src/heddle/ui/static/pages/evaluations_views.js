@@ -53,7 +53,7 @@ export function viewMenu(view, reload) {
       "Views",
       () => [
         ...views.value.map((object) => [object.val.label || object.object_id, () => open(object), { iconName: "filter" }]),
-        ["Save this view…", () => save(load), { iconName: "save" }],
+        ["Save this view…", () => save(load), { iconName: "save", needs: "write" }],
       ],
       { iconName: "columns" },
     ),

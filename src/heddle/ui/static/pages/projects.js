@@ -38,7 +38,7 @@ export default function Projects() {
 function actions(state) {
   return [
     h("a.button", { href: siteLink("/docs") }, icon("code"), "API"),
-    button("New project", () => create(state), { kind: "primary", iconName: "add" }),
+    button("New project", () => create(state), { kind: "primary", iconName: "add", needs: "write" }),
   ];
 }
 

@@ -132,7 +132,7 @@ function tryOut(value) {
   };
   return h("fieldset.tryout", h("legend", h("b", "Try it before it is saved")),
     field("Calls", which, "Ids with commas, or the name of an op: its newest 5."),
-    button("Try", run, { iconName: "play" }), h("div", { role: "status" }, () => shown.value));
+    button("Try", run, { iconName: "play", needs: "write" }), h("div", { role: "status" }, () => shown.value));
 }
 
 /** The calls that a text means: by their ids, else the newest of an op, else the newest roots. */
