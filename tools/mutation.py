@@ -51,7 +51,10 @@ SUBJECTS = {
         ("heddle/training/losses/*.py", "heddle/training/trainer/loss.py"),
         ("tests/unit/training/trainer/test_losses.py", "tests/unit/training/trainer/test_loss.py"),
     ),
-    "sampler": Subject(("heddle/inference/engine/local/sampler.py",), ("tests/unit/inference/engine/test_sampler.py",)),
+    "sampler": Subject(
+        ("heddle/inference/engine/local/sampler.py", "heddle/inference/engine/local/draw.py"),
+        ("tests/unit/inference/engine/test_sampler.py", "tests/unit/inference/engine/test_draw.py"),
+    ),
     "costs": Subject(("heddle/trace/prices.py",), ("tests/unit/test_prices.py",)),
 }
 

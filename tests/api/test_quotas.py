@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 
 from heddle.app import served_routes
 from heddle.http.quotas import UNCOUNTED
+from heddle.inference.served_model import TINY
 from tests.support import scale
 from tests.support.chat import until
 from tests.support.cli import heddle, make_key
@@ -209,6 +210,78 @@ def test_a_project_of_the_address_is_refused_before_the_body(
     status, text = ask(101)
     assert status == TOO_LARGE and f"project '{project}' may send" in text, text
     assert [used for _, used in (*caller.uses("project", project), *caller.uses("key", "local"))] == [0, before]
+
+
+def test_a_project_that_only_the_body_names_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
+    """Its body is read first; nothing of that stays, neither in a table nor as a file that is done or half done."""
+    full, data = "team/full", tmp_path / "data"
+    with HeddleProcess(data, model=TINY, training="on", large_field_bytes=100_000) as process:
+        caller = Caller(process.url)
+        made = caller.client.post(
+            "/v1/preview/models",
+            json={"entity": "team", "project": "full", "name": "learner", "base_model": TINY},
+        ).json()
+
+        def files() -> set[Path]:
+            return {path for path in data.rglob("*") if path.is_file() and not path.name.startswith("heddle.db")}
+
+        def send(number: int) -> list[int]:
+            """The answers to bodies of a megabyte, each with contents of its own; only they name the project."""
+            long = f"{number} secret " * 100_000
+            start = {
+                "project_id": full,
+                "id": f"{number:032x}",
+                "trace_id": "t",
+                "op_name": "ask",
+                "inputs": {"a": long},
+            }
+            start |= {"started_at": "2026-01-20T00:00:00Z", "attributes": {}}
+            resource = {"attributes": [_attribute("wandb.entity", "team"), _attribute("wandb.project", "full")]}
+            span = {
+                "traceId": f"{number + 1:032x}",
+                "spanId": "2" * 16,
+                "name": "ask",
+                "attributes": [_attribute("a", long)],
+            }
+            span |= {"startTimeUnixNano": "1768867200000000000", "endTimeUnixNano": "1768867200000000000"}
+            one = {"messages_and_choices": [{"role": "user", "content": long}, _choice(long)], "reward": 1.0}
+            bodies = {
+                "/call/start": {"start": start},
+                "/call/upsert_batch": {"batch": [{"mode": "start", "req": {"start": start}}]},
+                "/obj/create": {"obj": {"project_id": full, "object_id": "o", "val": {"a": long}}},
+                "/table/create": {"table": {"project_id": full, "rows": [{"a": long}]}},
+                "/otel/v1/traces": {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]},
+                "/v1/preview/training-jobs": {
+                    "model_id": made["id"],
+                    "trajectory_groups": [{"trajectories": [one, {**one, "reward": 0.0}]}],
+                },
+            }
+            answers = [caller.client.post(path, json=body) for path, body in bodies.items()]
+            answers.append(caller.upload(full, long.encode()))
+            answers.append(caller.upload(full, b"\0\xff" + long.encode()))
+            return [answer.status_code for answer in answers]
+
+        for redaction in ([], ["email"]):
+            rules = {"project_id": full, "kinds": redaction}
+            assert caller.client.post("/project/redaction/update", json=rules).status_code == 200
+            caller.set("project", full, "all bytes 1000/day")
+            before = files()
+            assert send(1) == [TOO_LARGE] * 8
+            caller.set("project", full, "disk 1")
+            until(lambda: caller.start(full, 0).status_code == FULL, "it is full")
+            assert send(2) == [FULL, FULL, FULL, FULL, 503, FULL, FULL, FULL]
+            assert files() == before
+            assert caller.count(full) == 1
+        caller.set("project", full, None)
+        assert send(3) == [200] * 8 and len(files() - before) >= 4
+
+
+def _attribute(key: str, value: str) -> Json:
+    return {"key": key, "value": {"stringValue": value}}
+
+
+def _choice(text: str) -> Json:
+    return {"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": text}}
 
 
 def test_of_many_at_once_as_many_pass_as_there_is_room(caller: Caller, project: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heddle.errors import InvalidRequest
 from heddle.store.query.compiler import Compiler
 from heddle.store.sqlite import span_dumps
 from heddle.store.sqlite.call_table import SqliteCallTable
@@ -236,3 +237,63 @@ def test_no_path_leaves_its_place_in_the_sql(database: sqlite3.Connection, path:
     expression = {"$eq": [{"$getField": "inputs." + path.replace(".", "\\.")}, {"$literal": "nowhere"}]}
     assert answered(database, document, expression) is False
     assert json.loads(database.execute("SELECT inputs FROM body_in").fetchone()[0]) == document
+
+
+LIKE: dict[str, Any] = {"int": 1, "double": 1.5, "bool": True, "string": "x"}
+
+
+@quick
+@given(document=documents, path=paths, target=st.sampled_from([*LIKE]), number=st.sampled_from([-3, 0, 1, 5]))
+def test_a_value_is_converted_as_comparisons_read_it(
+    database: sqlite3.Connection, document: Any, path: str, target: str, number: int
+) -> None:
+    constant: Any = str(number) if target == "string" else float(number) if target == "double" else number
+    expression = {"$eq": [{"$convert": {"input": field(path), "to": target}}, {"$literal": constant}]}
+    value = cast(text_of(follow(document, path)), LIKE[target])
+    assert answered(database, document, expression) is (None if value is None else value == constant)
+
+
+@pytest.mark.parametrize(
+    ("given_value", "target", "converted"),
+    [
+        (True, "string", "true"),
+        (2.0, "string", "2"),
+        (2.5, "string", "2.5"),
+        ("7", "int", 7),
+        ("x", "int", None),
+        ("2.5", "double", 2.5),
+        ("false", "bool", 0),
+        (1, "bool", 1),
+        (None, "int", None),
+        (None, "exists", 0),
+        ("", "exists", 1),
+    ],
+)
+def test_a_constant_is_converted(database: sqlite3.Connection, given_value: Any, target: str, converted: Any) -> None:
+    operand = {"$convert": {"input": {"$literal": given_value}, "to": target}}
+    assert answered(database, {}, {"$eq": [operand, {"$literal": converted}]}) is True
+
+
+@pytest.mark.parametrize(
+    ("column", "target", "constant"),
+    [("id", "string", "c"), ("started_at", "exists", 1), ("inputs.a", "exists", 1)],
+)
+def test_a_column_is_converted(database: sqlite3.Connection, column: str, target: str, constant: Any) -> None:
+    operand = {"$convert": {"input": {"$getField": column}, "to": target}}
+    assert answered(database, {}, {"$eq": [operand, {"$literal": constant}]}) is True
+
+
+def test_numbers_are_not_looked_for_in_texts(database: sqlite3.Connection) -> None:
+    for substring in ({"$literal": 5}, {"$convert": {"input": field("a"), "to": "int"}}):
+        with pytest.raises(InvalidRequest, match=r"the substr of \$contains is a text"):
+            answered(database, {"a": "55"}, {"$contains": {"input": field("a"), "substr": substring}})
+    assert answered(database, {"a": "55"}, {"$contains": {"input": field("a"), "substr": {"$literal": "5"}}}) is True
+
+
+def test_alternatives_of_alternatives_are_one_list_of_any_length(database: sqlite3.Connection) -> None:
+    for count in (1, 8, 9, 70):
+        alternatives = [{"$eq": [field("a"), {"$literal": str(number)}]} for number in range(count)]
+        for value in (0, count - 1, count):
+            expected = value < count
+            assert answered(database, {"a": value}, {"$or": [{"$or": alternatives}]}) is expected
+            assert answered(database, {"a": value}, {"$not": [{"$or": alternatives}]}) is not expected

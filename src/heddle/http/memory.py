@@ -10,7 +10,7 @@ _ARENA_MAX = -8
 _MMAP_THRESHOLD = -3
 _ARENAS = 2
 _MAPPED_BYTES = 128 * 1024
-_RELEASE_SECONDS = 30.0
+_RELEASE_SECONDS = 10.0
 
 
 class _Allocator(Protocol):

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -119,13 +120,14 @@ class Meter:
         self._attempt(take)
 
     def _attempt(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except HeddleError:
-            for count, number in self._taken:
-                count.new -= number
-            self._taken.clear()
-            raise
+        with self._quotas.counting:
+            try:
+                work()
+            except HeddleError:
+                for count, number in self._taken:
+                    count.new -= number
+                self._taken.clear()
+                raise
 
 
 class Quotas:
@@ -143,8 +145,11 @@ class Quotas:
         self._counts: dict[tuple[MeterName, str], _Count] = {}
         self._stored: dict[str, tuple[float, int]] = {}
         self._unmeasured: set[str] = set()
+        self.counting = threading.Lock()
+        """Held while counts change: large bodies are read, and their projects opened, in threads."""
         self._tells_at_once = settings.workers > 1 or store.changes.instance.is_shared
         self._due = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._telling = asyncio.Lock()
         self._loaded = -1
         self.is_on = any(self._defaults.values())
@@ -178,8 +183,14 @@ class Quotas:
         count = self._counts[name, quota.kind] = self.check(name, quota, number, whole)
         count.new += number
         if self._tells_at_once and count.new * _SHARE >= quota.most:
-            self._due.set()
+            self._tell_soon()
         return count
+
+    def _tell_soon(self) -> None:
+        if self._loop is None:
+            self._due.set()
+        else:
+            self._loop.call_soon_threadsafe(self._due.set)
 
     def check(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
         """The count of this period; raises QuotaReached where it is used up, TooLarge for more than the whole quota."""
@@ -219,15 +230,17 @@ class Quotas:
         """Store what was counted here, and learn what others counted of the same."""
         async with self._telling:
             now = self._clock()
-            self._counts = {key: count for key, count in self._counts.items() if count.ends_at > now}
-            told = [(key, count, count.new) for key, count in self._counts.items() if count.new]
+            with self.counting:
+                self._counts = {key: count for key, count in self._counts.items() if count.ends_at > now}
+                told = [(key, count, count.new) for key, count in self._counts.items() if count.new]
             if not told:
                 return
             totals = await self._store.meters.count(
                 [QuotaCount(*name, kind, count.begins_at, count.ends_at, new) for (name, kind), count, new in told]
             )
-            for (_, count, new), total in zip(told, totals, strict=True):
-                count.stored, count.new = total, count.new - new
+            with self.counting:
+                for (_, count, new), total in zip(told, totals, strict=True):
+                    count.stored, count.new = total, count.new - new
 
     async def uses(self) -> list[Use]:
         """How much is used of each quota of its own that a project or key has, and of those of the settings in use."""
@@ -260,6 +273,7 @@ class Quotas:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Go on from what was counted before, and tell what is counted, to the end."""
+        self._loop = asyncio.get_running_loop()
         await self.load()
         for row in await self._store.meters.counts(self._clock()):
             self._counts[(row.kind, row.name), row.quota] = _Count(row.begins_at, row.ends_at, row.used)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cache
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -58,11 +59,11 @@ _large = ThreadPoolExecutor(_LARGE_AT_ONCE, "heddle-large")
 
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """Do work on so many bytes: at once where they are few, else in a thread."""
+    """Do work on so many bytes: at once where they are few, else in a thread, with the quotas of the request."""
     if size <= OFF_LOOP_BYTES:
         return work()
     executor = _large if size > _LARGE_BYTES else None
-    return await asyncio.get_running_loop().run_in_executor(executor, work)
+    return await asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
 
 
 class BodyRequest(Request):

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.inference.engine.base import EngineFailed, RequestRefused, TokenRequest  # noqa: E402
-from heddle.inference.engine.local.sampler import Choices, Sampler  # noqa: E402
+from heddle.inference.engine.base import EngineFailed, PromptChoices, RequestRefused, TokenRequest  # noqa: E402
+from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices  # noqa: E402
 from heddle.inference.engine.local.sequence import Sequence, TokenCounts  # noqa: E402
 from tests.unit.inference.engine.helpers import request  # noqa: E402
 
@@ -166,3 +166,89 @@ def test_counts_grow_beyond_their_first_room() -> None:
         counts.add(token)
     found = dict(zip(counts.ids.tolist(), counts.counts.tolist(), strict=True))
     assert found == {0: 0.0} | dict.fromkeys(range(1, 700), 1.0) | {5: 3.0}
+
+
+def chosen_beside(row: np.ndarray, choices: PromptChoices, **sampling: Any) -> list[tuple[Any, ...]]:
+    """What `add_choices` says of each place of a prompt, the best tokens before it taken away."""
+    known = [(0, -1.0, 1, ((7, -0.5),)) for _ in row]
+    each = request([1], prompt_choices=choices, **sampling).sampling
+    found = add_choices(known, torch.from_numpy(row.copy()), each, 3)
+    assert [(token, value, rank, best[0]) for token, value, rank, best in found] == [(0, -1.0, 1, (7, -0.5))] * len(row)
+    return [best[1:] for *_, best in found]
+
+
+def raw_logprobs(row: np.ndarray) -> np.ndarray:
+    exact = row.astype(np.float64)
+    return np.asarray(exact - np.log(np.exp(exact).sum(1, keepdims=True)))
+
+
+def test_tokens_named_at_places_of_a_prompt_have_their_raw_logprobs() -> None:
+    row = (np.random.default_rng(6).standard_normal((2, WIDTH)) * 3).astype(np.float32)
+    row[1, 5] = -np.inf
+    ids = ((), (), (), (9, 4, 9), (5,))
+    found = chosen_beside(row, PromptChoices(ids), temperature=0.3)
+    assert [[token for token, _ in place] for place in found] == [[9, 4, 9], [5]]
+    assert [value for _, value in found[0]] == pytest.approx(raw_logprobs(row)[0, [9, 4, 9]], abs=1e-5)
+    assert found[1] == ((5, -9999.0),)
+
+
+def test_tokens_drawn_at_places_of_a_prompt_are_those_of_seed_place_and_temperature() -> None:
+    row = (np.random.default_rng(7).standard_normal((2, WIDTH)) * 3).astype(np.float32)
+    found = chosen_beside(row, PromptChoices(draws=4000, seed=11), temperature=0.5)
+    assert found == chosen_beside(row, PromptChoices(draws=4000, seed=11), temperature=0.5)
+    assert found != chosen_beside(row, PromptChoices(draws=4000, seed=12), temperature=0.5)
+    for place, (drawn, logits) in enumerate(zip(found, row, strict=True), 3):
+        chances = np.exp(logits.astype(np.float64) / 0.5)
+        numbers = np.random.default_rng([11, place]).random(4000)
+        wanted = np.searchsorted(np.cumsum(chances), numbers * chances.sum(), side="right")
+        assert [token for token, _ in drawn] == wanted.tolist()
+        values = raw_logprobs(logits[None])[0]
+        assert [value for _, value in drawn] == pytest.approx(values[wanted], abs=1e-5)
+
+
+def test_draws_without_temperature_are_the_best_token_behind_the_named_ones() -> None:
+    row = np.zeros((2, WIDTH), dtype=np.float32)
+    row[0, 8] = row[1, 9] = 1.0
+    found = chosen_beside(row, PromptChoices(((), (), (), (1,), (2, 3)), draws=2))
+    assert [[token for token, _ in place] for place in found] == [[1, 8, 8], [2, 3, 9, 9]]
+
+
+class Allows:
+    """A grammar that allows some tokens, fails, or has not begun."""
+
+    complete = False
+
+    def __init__(self, *tokens: int, active: bool = True) -> None:
+        self._tokens = tokens
+        self.active = active
+
+    def fill(self, words: np.ndarray) -> None:
+        assert self.active and not words.any(), "an empty mask of its own"
+        if not self._tokens:
+            raise RequestRefused("too complex")
+        for token in self._tokens:
+            words[token // 32] |= np.int32(1 << token % 32)
+
+
+def test_grammars_mask_their_own_rows_and_fail_alone() -> None:
+    logits = torch.randn(6, WIDTH, generator=torch.Generator().manual_seed(1))
+    grammars = [Allows(5, active=False), Allows(33), None, Allows(), Allows(2, 39), Allows(6)]
+    sequences = [sequence_of(number, request([1]), []) for number in range(6)]
+    for sequence, grammar in zip(sequences, grammars, strict=True):
+        sequence.matcher = grammar  # type: ignore[assignment]
+    best = logits.argmax(1).tolist()
+    choices = Sampler(WIDTH, EOS, 2).sample(logits.clone(), sequences)
+    assert choices.tokens[0] == best[0] and choices.tokens[2] == best[2]
+    assert choices.tokens[1] == 33 and choices.tokens[5] == 6
+    assert choices.tokens[4] == (2 if logits[4, 2] > logits[4, 39] else 39)
+    assert {row: str(error) for row, error in choices.failures.items()} == {3: "too complex"}
+
+
+def test_a_tie_at_the_last_wanted_place_goes_to_the_lower_id() -> None:
+    logits = torch.zeros(2, WIDTH)
+    logits[0, [30, 4, 17]] = torch.tensor([2.0, 1.0, 1.0])
+    logits[1, [30, 4, 17]] = torch.tensor([1.0, 2.0, 3.0])
+    sequences = [sequence_of(number, request([1], logprobs=2), []) for number in range(2)]
+    found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
+    assert [token for token, _ in found[0][3]] == [30, 4]
+    assert [token for token, _ in found[1][3]] == [17, 4]

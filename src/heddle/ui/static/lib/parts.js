@@ -128,7 +128,12 @@ export function dot(status) {
   return h("span.dot", { class: status, role: "img", "aria-label": status });
 }
 
-/** A chip of text; with `onremove` it can be taken away, by those who have the scope `needs`. */
+/**
+ * A chip of text; with `onremove` it can be taken away, by those who have the scope `needs`.
+ * @param {any} text
+ * @param {(() => any) | null} [onremove]
+ * @param {any} [options] needs, and attributes
+ */
 export function chip(text, onremove, { needs = "", ...attributes } = {}) {
   return h("span.chip", attributes, text, onremove &&
     h("button", { type: "button", onclick: onremove, "aria-label": `Remove ${typeof text === "string" ? text : "filter"}`,
