@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from heddle.inference.served_model import TINY_FOLDER
 from tests.clients.test_tinker import BASE, TinkerClient, client, trained  # noqa: F401
+from tests.support.server import HeddleProcess
 
 pytestmark = pytest.mark.client
 WORDS = ["after", "before", "between", "could", "during", "many", "only", "such", "then", "under", "until", "when"]
@@ -38,20 +40,42 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "multiplayer_rl.guess_number.train": (SMALL | SHORT | {"batch_size": 2}, "env/all/turns_per_episode"),
 }
+KNOWN = "Qwen/Qwen3.5-9B-Base"
+"""The model that these name, whose renderer they take."""
+BASIC: dict[str, tuple[dict[str, Any], str]] = {
+    "sl_basic": ({"max_steps": 2}, "train_mean_nll"),
+    "sl_loop": ({"batch_size": 8, "max_steps": 2}, "train_mean_nll"),
+    "rl_basic": ({"max_tokens": 8}, "env/all/reward/total"),
+    "rl_loop": ({"batch_size": 4, "group_size": 2, "max_tokens": 8, "max_steps": 2}, "reward/total"),
+}
+RECIPES |= BASIC
 """Their arguments, and a metric that only this kind of training has."""
-MISMATCH = 1e-9
-"""Half the mean square of what sampler and trainer make of a token's logprob; the recipe calls 1e-3 healthy."""
 
 
 def make_files(folder: Path) -> None:
     """The model's tokenizer, and data sets of a few rows by the names that recipes load."""
-    shutil.copytree(TINY_FOLDER, folder / BASE)
+    for name in (BASE, KNOWN):
+        shutil.copytree(TINY_FOLDER, folder / name)
     source = random.Random(1)
     asked = [f"\n\nHuman: What is {number} plus one?\n\nAssistant: " for number in range(24)]
     pairs = [{"chosen": f"{text}It is {n + 1}.", "rejected": f"{text}No idea."} for n, text in enumerate(asked)]
     pages = [{"text": " ".join(source.choices(WORDS, k=40))} for _ in range(400)]
     sums = [{"question": f"What is {number} plus {number}?", "final_answer": str(2 * number)} for number in range(24)]
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {n} plus {n}?"},
+                {"role": "assistant", "content": str(2 * n)},
+            ]
+        }
+        for n in range(256)
+    ]
+    riddles = [{"question": f"What is {n} plus {n}?", "answer": f"It is #### {2 * n}"} for n in range(8)]
     for name, rows in {
+        "HuggingFaceH4/no_robots/train": chats,
+        "HuggingFaceH4/no_robots/test": chats[:8],
+        "openai/gsm8k/main/train": riddles,
+        "openai/gsm8k/main/test": riddles[:8],
         "Anthropic/hh-rlhf/train": pairs,
         "Anthropic/hh-rlhf/test": pairs[:8],
         "Salesforce/wikitext/wikitext-103-raw-v1/train": pages,
@@ -60,6 +84,10 @@ def make_files(folder: Path) -> None:
         path = folder / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    splits = "{split: train, path: main/train.jsonl}, {split: test, path: main/test.jsonl}"
+    (folder / "openai/gsm8k/README.md").write_text(
+        f"---\nconfigs: [{{config_name: main, data_files: [{splits}]}}]\n---\n"
+    )
     parts = "{config_name: wikitext-103-raw-v1, data_files: [{split: train, path: wikitext-103-raw-v1/train.jsonl}]}"
     (folder / "Salesforce/wikitext/README.md").write_text(f"---\nconfigs: [{parts}]\n---\n")
 
@@ -82,17 +110,38 @@ def run(client: TinkerClient, recipe: str, **more: Any) -> tuple[list[float], st
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     rows = [json.loads(line) for line in (folder / "log" / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if metric in row]
-    assert len(steps) == 2, [sorted(row) for row in rows]
-    assert all(row.get("optim/kl_sample_train_v2", 0.0) < MISMATCH for row in steps), steps
+    # Its batch of 128 questions takes all that there are.
+    assert len(steps) == (1 if recipe == "rl_basic" else 2), [sorted(row) for row in rows]
+    # Half the mean square of what sampler and trainer make of a token's logprob; a recipe calls 1e-3 healthy.
+    assert all(row.get("optim/kl_sample_train_v2", 0.0) == 0 for row in steps), steps
     last = json.loads((folder / "log" / "checkpoints.jsonl").read_text().splitlines()[-1])
     assert re.fullmatch(r"tinker://\w+:train:\d/weights/final", last["state_path"]), last
     return [row[metric] for row in steps], last["sampler_path"]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != DISTILLATION])
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name not in {DISTILLATION, *BASIC}])
 def test_a_recipe_runs_unmodified(client: TinkerClient, recipe: str) -> None:  # noqa: F811
     """Two steps of training, and the checkpoint that they end with."""
+    run(client, recipe)
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server that calls its model as the cookbook knows one."""
+    with HeddleProcess(tmp_path_factory.mktemp("known") / "data", model_name=KNOWN) as process:
+        yield process
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("recipe", BASIC)
+def test_a_recipe_runs_with_the_name_that_it_knows(
+    client: TinkerClient,  # noqa: F811
+    known: HeddleProcess,
+    recipe: str,
+) -> None:
+    """Two steps of those whose renderer follows from the model's name, which the server gives its own model."""
+    client.server = known.url
     run(client, recipe)
 
 

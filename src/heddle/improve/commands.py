@@ -45,7 +45,7 @@ def start(
     judge: Annotated[
         str | None, typer.Option("--ruler", help="Rewards by RULER: the judge, a served model or provider/model.")
     ] = None,
-    budget: Annotated[float, typer.Option(help="Seconds of work before the gate.")] = 3600.0,
+    budget: Annotated[float, typer.Option(help="CPU seconds before the gate.")] = 3600.0,
     watch: Annotated[str | None, typer.Option(help="After the promotion: take it back by this monitor ...")] = None,
     watch_below: Annotated[
         float | None, typer.Option(help="... when the mean of its newest scores falls below this.")

@@ -21,7 +21,8 @@ from heddle.evals.scorers import Scorer, number_of, read_scorers
 from heddle.evals.service import Evaluations
 from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
 from heddle.improve.schemas import ImprovementCreateReq
-from heddle.improve.timeline import BudgetSpent, Timeline
+from heddle.improve.timeline import BudgetSpent, Meter, Timeline
+from heddle.ipc.usage import CpuMeter
 from heddle.jobs.runner import TaskGroup, first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
@@ -91,6 +92,7 @@ class Improvements:
         self._store, self._records, self._completions = store, records, completions
         self._jobs, self._evaluations, self._training = jobs, evaluations, training
         self._parallel = parallel
+        self._meter = Meter(CpuMeter().read)
 
     def register(self) -> None:
         """Offer the jobs, and keep the steps that they need."""
@@ -182,7 +184,7 @@ class Improvements:
         if model is None:
             raise InvalidRequest("The model was deleted")
         asked = ImprovementCreateReq.model_validate(body)
-        log = Timeline(job, run, asked.budget_seconds)
+        log = Timeline(job, run, asked.budget_seconds, self._meter)
         scorers, longest = list[Scorer](), 0
         # A watch goes on, whatever becomes of what the promotion took.
         if log.find("promotion") is None:
@@ -283,7 +285,7 @@ class Improvements:
         except BudgetSpent:
             if step == start:
                 raise InvalidRequest(
-                    f"The budget of {loop.asked.budget_seconds:g} seconds was spent before a step was trained; "
+                    f"The budget of {loop.asked.budget_seconds:g} CPU seconds was spent before a step was trained; "
                     "give more budget_seconds, or fewer rollouts.chats and rollouts.answers"
                 ) from None
         if step == start:
@@ -428,7 +430,7 @@ class Improvements:
         except TimeoutError:
             pass
         job = await jobs.find(job_id) or job
-        if job.started_at is not None:
+        if job.started_at is not None and self._training.supervisor.hands_over:
             loop.log.count_seconds(((job.ended_at or times.now()) - job.started_at) / times.SECOND)
         if job.state in TRAINING_OPEN:
             if not loop.log.left:

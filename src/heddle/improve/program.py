@@ -83,7 +83,7 @@ def show(improvement: str, place: Place) -> None:
         console.print(f"{escape(found['model'])}: {found['state']} {escape(outcome)}".rstrip())
         if found["reason"]:
             console.print(escape(found["reason"]))
-        console.print(f"{found['spent_seconds']:.0f} of {found['budget_seconds']:.0f} seconds of work")
+        console.print(f"{found['spent_seconds']:.0f} of {found['budget_seconds']:.0f} CPU seconds")
         for step in found["steps"]:
             console.print(escape(_sentence(step)), soft_wrap=True)
 

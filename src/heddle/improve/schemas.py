@@ -117,7 +117,7 @@ class ImprovementCreateReq(ProjectReq):
     gate: Gate = Field(default_factory=Gate)
     watch: Watch | None = None
     budget_seconds: float = Field(default=3600.0, gt=0, le=30 * 86_400)
-    """Seconds of work before the gate."""
+    """CPU seconds of the server and its processes before the gate."""
     name: str | None = Field(default=None, min_length=1, max_length=100)
 
     @model_validator(mode="after")
@@ -153,7 +153,7 @@ StepName = Literal["select", "baseline", "rollouts", "training", "gate", "promot
 
 
 class StepSchema(ResponseModel):
-    """One entry of the timeline; `seconds` of work, `result` what it came to so far."""
+    """One entry of the timeline; `seconds` of CPU time, `result` what it came to so far."""
 
     name: StepName
     number: int | None

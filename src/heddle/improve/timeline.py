@@ -1,6 +1,8 @@
-"""The steps of an improvement as its job keeps them: what is done is not done again, and its seconds are counted."""
+"""The steps of an improvement as its job keeps them: what is done is not done again, and its CPU seconds are counted.
 
-import time
+CPU seconds are those of the server and its processes while a step is at work.
+"""
+
 from collections.abc import Awaitable, Callable
 
 from heddle.evals.jobs import JobRun
@@ -10,17 +12,26 @@ from heddle.wire.jsontypes import Json
 
 
 class BudgetSpent(Exception):
-    """The seconds of the improvement are used up."""
+    """The CPU seconds of the improvement are used up."""
+
+
+class Meter:
+    """CPU seconds, and where those of each job were read last: a job that leaves its place goes on from there."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self.read = read
+        self.marks: dict[str, float] = {}
 
 
 class Timeline:
     """The progress of one job, stored whenever a step begins, gets on or ends."""
 
-    def __init__(self, job: JobRow, run: JobRun, budget_seconds: float) -> None:
+    def __init__(self, job: JobRow, run: JobRun, budget_seconds: float, meter: Meter) -> None:
         self._progress: Json = {"steps": [], **(job.progress or {})}
         self._run = run
         self._budget = budget_seconds
-        self._mark = time.monotonic()
+        self._job_id, self._meter = job.id, meter
+        meter.marks.setdefault(job.id, meter.read())
 
     @property
     def steps(self) -> list[Json]:
@@ -30,12 +41,12 @@ class Timeline:
 
     @property
     def spent(self) -> float:
-        """Seconds of work so far, those since the last commit included."""
-        return spent_seconds(self.steps) + (time.monotonic() - self._mark)
+        """CPU seconds so far, those since the last commit included."""
+        return spent_seconds(self.steps) + self._meter.read() - self._meter.marks[self._job_id]
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left."""
+        """CPU seconds of the budget that are left."""
         return max(0.0, self._budget - self.spent)
 
     def find(self, name: str, number: int | None = None) -> Json | None:
@@ -49,7 +60,7 @@ class Timeline:
             began = {"state": "running", "started_at": times.to_iso(times.now()), "ended_at": None, "seconds": 0.0}
             step = {"name": name, "number": number, **began, "result": {}}
             self.steps.append(step)
-            self._mark = time.monotonic()
+            self._meter.marks[self._job_id] = self._meter.read()
             await self._save()
         if step["state"] == "stopped":
             raise BudgetSpent
@@ -79,7 +90,7 @@ class Timeline:
             raise BudgetSpent
 
     def count_seconds(self, seconds: float) -> None:
-        """The step at work took at least so long, elsewhere."""
+        """The step at work took at least so much elsewhere."""
         self._at_work["seconds"] = max(self._at_work["seconds"], seconds)
 
     @property
@@ -98,12 +109,12 @@ class Timeline:
         await self._run.progress(self._progress)
 
     def _count(self, step: Json) -> None:
-        now = time.monotonic()
+        now = self._meter.read()
         if step["name"] != "watch":
-            step["seconds"] = round(step["seconds"] + now - self._mark, 3)
-        self._mark = now
+            step["seconds"] = round(step["seconds"] + now - self._meter.marks[self._job_id], 3)
+        self._meter.marks[self._job_id] = now
 
 
 def spent_seconds(steps: list[Json]) -> float:
-    """Seconds of work that steps took; watching is none."""
+    """CPU seconds that steps took; watching takes none."""
     return float(sum(step["seconds"] for step in steps))

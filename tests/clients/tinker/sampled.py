@@ -17,7 +17,8 @@ for loss in ("importance_sampling", "ppo", "cispo"):
         before = [0.0] * (length - 1)
         for place, one in enumerate(sampler.sample(prompt, 4, params).result().sequences):
             inputs = {
-                "target_tokens": [*prompt.to_ints()[1:], *one.tokens],
+                # What is not trained may be anything, as where the cookbook writes 0.
+                "target_tokens": [*([0] * (length - 1) if place else prompt.to_ints()[1:]), *one.tokens],
                 "logprobs": [*before, *one.logprobs],
                 "advantages": [*before, *[(-1.0) ** place] * len(one.tokens)],
             }

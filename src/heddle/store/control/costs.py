@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from heddle.store.control.audit import purge
-from heddle.store.control.repository import Executor, Instance, Repository, metadata
+from heddle.store.control.repository import Executor, Instance, Repository, columns_of, metadata
 from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs
@@ -15,27 +15,6 @@ PROJECT_LEVEL = "project"
 DEFAULT_LEVEL = "default"
 
 _MAX_CACHED_PROJECTS = 1000
-
-costs = sa.Table(
-    "costs",
-    metadata,
-    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("id", sa.Text, nullable=False),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("llm_id", sa.Text, nullable=False),
-    sa.Column("provider_id", sa.Text, nullable=False),
-    sa.Column("effective_date", sa.BigInteger, nullable=False),
-    sa.Column("prompt_token_cost", sa.Float, nullable=False),
-    sa.Column("completion_token_cost", sa.Float, nullable=False),
-    sa.Column("cache_read_input_token_cost", sa.Float, nullable=False),
-    sa.Column("cache_creation_input_token_cost", sa.Float, nullable=False),
-    sa.Column("prompt_token_cost_unit", sa.Text, nullable=False),
-    sa.Column("completion_token_cost_unit", sa.Text, nullable=False),
-    sa.Column("created_by", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.UniqueConstraint("project", "id", name="costs_by_id"),
-    sa.Index("costs_by_model", "project", "llm_id"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +39,16 @@ class PriceRow:
 
 ProjectPrices = dict[str, tuple[PriceRow, ...]]
 """A project's own prices by model, in the order they were created."""
-
 _STORED = tuple(name for name in PriceRow.__dataclass_fields__ if not name.startswith("pricing_level"))
+costs = sa.Table(
+    "costs",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("project", sa.Text, nullable=False),
+    *columns_of(PriceRow, _STORED),
+    sa.UniqueConstraint("project", "id", name="costs_by_id"),
+    sa.Index("costs_by_model", "project", "llm_id"),
+)
 
 
 def _columns(project: str) -> dict[str, Column]:

@@ -12,40 +12,13 @@ from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
 from heddle.store.control.redaction import RedactedRepository, Redaction
-from heddle.store.control.repository import Executor, Instance, metadata, reads, writes
+from heddle.store.control.repository import Executor, Instance, Integer, columns_of, metadata, reads, writes
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
 LATEST = "latest"
 PAGE = 100
 """How many values are held at a time where versions are listed."""
-
-object_versions = sa.Table(
-    "object_versions",
-    metadata,
-    sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("object_id", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("ref", sa.Text, nullable=False),
-    sa.Column("version_index", sa.Integer, nullable=False),
-    sa.Column("is_latest", sa.Integer, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("deleted_at", sa.BigInteger, nullable=True),
-    sa.Column("base_object_class", sa.Text, nullable=True),
-    sa.Column("leaf_object_class", sa.Text, nullable=True),
-    sa.Column("user", sa.Text, nullable=True),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("val", sa.Text, nullable=False),
-    sa.UniqueConstraint("project", "object_id", "digest", name="object_versions_identity"),
-    sa.Index("object_versions_ref", "project", "ref"),
-    sa.Index("object_versions_digest", "project", "digest"),
-    sa.Index("object_versions_time", "project", "created_at"),
-)
-_v = object_versions.c
-_METADATA = [column for column in _v if column.name != "val"]
-_SORTABLE = {"object_id": _v.object_id, "created_at": _v.created_at}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +60,8 @@ class ObjectVersion:
     kind: str
     object_id: str
     digest: str
-    version_index: int
-    is_latest: int
+    version_index: Integer
+    is_latest: Integer
     created_at: int
     deleted_at: int | None
     base_object_class: str | None
@@ -98,6 +71,25 @@ class ObjectVersion:
     val: str | None = None
     tags: list[str] | None = None
     aliases: list[str] | None = None
+
+
+_ON_REQUEST = ("val", "tags", "aliases")
+object_versions = sa.Table(
+    "object_versions",
+    metadata,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("ref", sa.Text, nullable=False),
+    *columns_of(ObjectVersion, [name for name in ObjectVersion.__slots__ if name not in _ON_REQUEST]),
+    sa.Column("val", sa.Text, nullable=False),
+    sa.UniqueConstraint("project", "object_id", "digest", name="object_versions_identity"),
+    sa.Index("object_versions_ref", "project", "ref"),
+    sa.Index("object_versions_digest", "project", "digest"),
+    sa.Index("object_versions_time", "project", "created_at"),
+)
+_v = object_versions.c
+_METADATA = [column for column in _v if column.name != "val"]
+_SORTABLE = {"object_id": _v.object_id, "created_at": _v.created_at}
 
 
 def require_live(found: ObjectVersion | None, name: str) -> ObjectVersion:

@@ -137,9 +137,7 @@ class Mapped(Generic[R]):
         self.kind = kind
         self._names = [field.name for field in dataclasses.fields(kind)]
         if of is None:
-            hints = typing.get_type_hints(kind, include_extras=True)
-            columns = [_column(name, hints[name]) for name in self._names]
-            self.table = sa.Table(name, metadata, *columns, *declared, **options)
+            self.table = sa.Table(name, metadata, *columns_of(kind, self._names), *declared, **options)
         else:
             self.table, self._names = of, [name for name in self._names if name in of.c]
         self.c = self.table.c
@@ -174,6 +172,12 @@ class Mapped(Generic[R]):
     def all(self, connection: sa.Connection, query: sa.Select[Any]) -> list[R]:
         """The rows of a `select`."""
         return [self.row(found) for found in connection.execute(query)]
+
+
+def columns_of(kind: type[_Dataclass], names: Iterable[str]) -> "list[sa.Column[Any]]":
+    """The columns that some fields of a dataclass are."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return [_column(name, hints[name]) for name in names]
 
 
 def _column(name: str, hint: Any) -> "sa.Column[Any]":

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,27 +13,18 @@ from heddle.store.control.audit import audit
 from heddle.store.control.log_records import remove_of_spans
 from heddle.store.query.calls import Position, sum_turns
 from heddle.store.sqlite import blocks, usage_repeats
+from heddle.store.sqlite.call_rows import fetch, read_usage, trace_sizes
 from heddle.store.sqlite.call_table import SLOW_SECONDS, PathIndexes, SqliteSelection, select
-from heddle.store.sqlite.call_writes import (
-    CallWriter,
-    Endings,
-    TrialRows,
-    delete,
-    purge,
-    purge_older,
-)
+from heddle.store.sqlite.call_writes import CallWriter, TrialRows, delete, purge, purge_older
 from heddle.store.sqlite.database import Readers, Session, reads
+from heddle.store.sqlite.endings import Endings
 from heddle.store.sqlite.names import NameReader, Names
-from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import Window, index_next, progress
 from heddle.store.sqlite.span_dumps import WHOLE_DUMP
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.calls import (
-    BODY_IN,
-    BODY_OUT,
-    COLUMNS,
     CallRow,
     CallsQuery,
     Contents,
@@ -51,13 +41,6 @@ from heddle.wire.calls import (
 from heddle.wire.query import Scalar
 from heddle.wire.spans import AgentSpan
 
-_COLUMNS = [column for column in COLUMNS if not column.is_body]
-_HEAD = ", ".join(
-    ("c.spilled", "c.rid", "c.size_in + c.size_out", *(f"c.{stored_name(column)}" for column in _COLUMNS))
-)
-_NUMBERED = [place for place, column in enumerate(_COLUMNS, 2) if column.is_repeated]
-_SELECTED = {"otel_dump": WHOLE_DUMP}
-ReadFile = Callable[[str], str]
 _DUMP_BYTES = 4 * 1024 * 1024
 SLICE = 256
 SLICE_BYTES = 256 * 1024
@@ -84,59 +67,8 @@ _CONTENT = """SELECT c.trace_id, c.thread_id, bi.inputs, bi.attributes, bo.outpu
     LEFT JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid"""
 _CONTENT_FILES = """SELECT DISTINCT f.blob FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
     JOIN call_files f ON f.rid = c.rid"""
-
 T = TypeVar("T")
 Halves = tuple[Sequence[Start], Sequence[End]]
-
-
-def fetch(
-    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile | None
-) -> list[CallRow]:
-    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out.
-
-    Without `read_file` large texts stay as the row has them.
-    """
-    wanted, source = [_HEAD], "calls c"
-    read = columns | {"output"} if "otel_dump" in columns else columns
-    for table, alias, bodies in (("body_in", "bi", BODY_IN), ("body_out", "bo", BODY_OUT)):
-        wanted += (_SELECTED.get(name, f"{alias}.{name}") if name in columns else "NULL" for name in bodies)
-        source += "" if read.isdisjoint(bodies) else f" LEFT JOIN {table} {alias} ON {alias}.rid = c.rid"
-    sql = f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN (SELECT value FROM json_each(?))"
-    found: dict[int, CallRow] = {}
-    for spilled, *values in raw.execute(sql, (json.dumps(list(rids)),)):
-        for place in _NUMBERED:
-            values[place] = names.text(raw, values[place])
-        row = found[values[0]] = CallRow(*values)
-        if spilled and read_file is not None:
-            # The whole texts of large fields in the place of their shortened ones.
-            for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
-                if name in columns:
-                    setattr(row, name, read_file(blob))
-    return [found[rid] for rid in rids if rid in found]
-
-
-def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:
-    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
-    for row in rows:
-        if row.parent_id is None:
-            query = """SELECT sum(size_in + size_out) FROM calls
-                WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"""
-            row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)
-
-
-def read_usage(
-    raw: sqlite3.Connection, names: NameReader, project: int | None, calls: Sequence[tuple[int, int]]
-) -> dict[int, list[Usage]]:
-    """The usage of some calls, (row number, start), by row number."""
-    found: dict[int, list[Usage]] = {}
-    if not calls:
-        return found
-    listed, starts = json.dumps([rid for rid, _ in calls]), [started_at for _, started_at in calls]
-    sql = """SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
-        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN (SELECT value FROM json_each(?))"""
-    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts), listed)):
-        found.setdefault(rid, []).append(Usage(names.text(raw, model) or "", *numbers))
-    return found
 
 
 class Calls:

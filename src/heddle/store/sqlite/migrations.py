@@ -39,8 +39,9 @@ from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
 from heddle.store.sqlite import blocks, body_sums, search, usage_repeats
-from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
+from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
+from heddle.store.sqlite.endings import ENDINGS_TABLE
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
 from heddle.wire.call_summary import KINDS, kind_of, read_error
 from heddle.wire.calls import ERROR

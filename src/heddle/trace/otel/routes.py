@@ -10,8 +10,9 @@ from heddle.errors import HeddleError, UnsupportedMedia
 from heddle.http.metrics import STORED
 from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, hot, local
 from heddle.http.state import ServerState
-from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, RejectionLog, SignalExport
+from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, SignalExport
 from heddle.trace.otel.metrics import MetricsExport
+from heddle.trace.otel.rejections import RejectionLog
 from heddle.wire.otlp import PROTOBUF, encode_partial_success
 
 JSON = "application/json"

@@ -155,7 +155,9 @@ class Supervisor(Runner[JobRow]):
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
         self.publisher = Publisher(models, jobs, policies, self._data, self.events)
         self.ruler: Ruler | None = None
-        watched = self._data / handover.ROOT if settings.trainer == "torchrun" else None
+        self.hands_over = settings.trainer == "torchrun"
+        """Jobs are done by workers that somebody else starts."""
+        watched = self._data / handover.ROOT if self.hands_over else None
         options = options or ProcessOptions(settings.training_ranks, settings.training_lease, handover=watched)
         self._slots = [Slot(options, settings.training_idle, self.events, metrics) for _ in range(count)]
         self._pause = FIRST_PAUSE

@@ -201,9 +201,12 @@ def take_sampled(
     sequences, entries, before = [], [], b""
     for number, (datum, inputs, new) in enumerate(zip(batch, given, scored, strict=True)):
         targets = datum.inputs["target_tokens"]
-        if "logprobs" not in inputs or not np.array_equal(targets[:-1], datum.tokens[1:]):
+        if "logprobs" not in inputs:
             continue
         places = find_trained(inputs).nonzero().squeeze(1)
+        tokens = torch.from_numpy(np.append(datum.tokens, targets[-1:]))
+        if not torch.equal(tokens[places + 1], torch.from_numpy(targets)[places]):
+            continue
         answers = (places.diff(prepend=places[:1]) > 1).cumsum(0)
         is_own = find_sampled(new.detach()[places], inputs["logprobs"][places], answers, dtype)
         chosen = places[is_own].tolist()
@@ -211,7 +214,6 @@ def take_sampled(
             continue
         prompt = datum.tokens[: chosen[0] + 1]
         shared, before = len(prompt) if prompt.tobytes() == before else 0, prompt.tobytes()
-        tokens = torch.from_numpy(np.append(datum.tokens, targets[-1]))
         sequences.append(KnownSequence(tokens, [place + 1 for place in chosen], shared))
         entries.append((number, chosen))
     engine = policy.engine() if sequences else None

@@ -98,7 +98,7 @@ function tiles(improvement) {
     tile("Held out", beforeAfter(improvement, "held_out") || "–", "before and after"),
     tile("General", beforeAfter(improvement, "general") || "–", improvement.request.general ? "before and after" : "no set named"),
     tile("Step", at === undefined ? "–" : `${baseline.step} → ${at}`, improvement.model),
-    tile("Worked", duration(improvement.spent_seconds), `of ${duration(improvement.budget_seconds)}`),
+    tile("CPU time", duration(improvement.spent_seconds), `of ${duration(improvement.budget_seconds)}`),
   );
 }
 

@@ -74,7 +74,7 @@ const COLUMNS = [
   { key: "model", label: "Model", render: (row) => row.model },
   { key: "held", label: "Held out", number: true, render: (row) => beforeAfter(row, "held_out") },
   { key: "general", label: "General", number: true, render: (row) => beforeAfter(row, "general") },
-  { key: "spent", label: "Worked", number: true, render: (row) => duration(row.spent_seconds) },
+  { key: "spent", label: "CPU time", number: true, render: (row) => duration(row.spent_seconds) },
   {
     key: "created",
     label: "Started",

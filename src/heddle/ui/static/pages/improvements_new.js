@@ -94,7 +94,7 @@ function improvementForm({ models, scorers, monitors, evaluations }, close) {
       field("Target", target, "Where a call has what the scorer compares with."),
       field("Must not get worse", general, "An evaluation of what the model does well."),
     ),
-    h("div.twofields", field("Seconds of work", budget), field("Learning rate", rate)),
+    h("div.twofields", field("CPU seconds", budget), field("Learning rate", rate)),
     h("div.twofields", field("Afterwards watch", watch), field("Take it back below", floor, "Of the mean of its newest 20 scores.")),
     problem,
     h(
