@@ -45,7 +45,7 @@ def send_everything(client: httpx.Client, project: str, secret: str) -> None:
         "project_id": project,
         "id": f"{name}1",
         "trace_id": f"{name}t",
-        "op_name": "o",
+        "op_name": f"ask {secret}",
         "started_at": planted.START,
     }
     start |= {"attributes": {"note": text}, "inputs": {"text": text, "address": PRIVATE}, "display_name": text}
@@ -53,7 +53,7 @@ def send_everything(client: httpx.Client, project: str, secret: str) -> None:
         "project_id": project,
         "id": f"{name}1",
         "ended_at": planted.START,
-        "summary": {"note": text},
+        "summary": {"note": text, "usage": {f"model of {secret}": {"prompt_tokens": 1}}},
         "output": [text],
     }
     planted.send(client, "/call/start", {"start": start})
@@ -66,9 +66,28 @@ def send_everything(client: httpx.Client, project: str, secret: str) -> None:
     planted.send(client, f"/v2/{entity}/{name}/calls/complete", {"batch": [whole]})
     note = {"feedback_type": "wandb.note.1", "payload": {"note": text}}
     planted.send(client, "/feedback/create", {"project_id": project, "weave_ref": f"weave:///{project}/call/x", **note})
+    note |= {"feedback_type": f"by {secret}", "creator": secret}
+    planted.send(client, "/feedback/create", {"project_id": project, "weave_ref": f"weave:///{project}/call/x", **note})
+    planted.send(client, "/call/update", {"project_id": project, "call_id": f"{name}1", "display_name": f"Of {secret}"})
+    queue = {"project_id": project, "name": secret, "description": text, "scorer_refs": []}
+    queue_id = planted.send(client, "/annotation_queues", queue)["id"]
+    changed = client.put(f"/annotation_queues/{queue_id}", json={**queue, "description": f"{text}, later"})
+    assert changed.status_code == 200, changed.text
+    say = 'mutation { upsertModel(input: {entityName: "%s", name: "%s", description: "%s"}) { inserted } }'
+    planted.send(client, "/graphql", {"query": say % (entity, name, text), "variables": {}})
     planted.publish(client, project, text, "words")
-    sent = client.post("/file/create", data={"project_id": project}, files={"file": ("a.txt", f"{text}\n".encode())})
+    sent = client.post(
+        "/file/create", data={"project_id": project}, files={"file": (f"{secret}.txt", f"{text}\n".encode())}
+    )
     assert sent.status_code == 200, sent.text
+    points = {"dataPoints": [{"timeUnixNano": "1790000000000000000", "asInt": "3"}], "aggregationTemporality": 2}
+    metric = {"name": f"of {secret}", "description": text, "unit": secret, "sum": points}
+    counted = client.post(
+        "/otel/v1/metrics",
+        json={"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]},
+        headers={"project_id": project},
+    )
+    assert counted.status_code == 200, counted.text
     exported = client.post("/otel/v1/traces", json=spans(project, secret), headers={"project_id": project})
     assert exported.status_code == 200, exported.text
 
@@ -126,9 +145,9 @@ def train(client: httpx.Client, project: str, secret: str) -> None:
 def respond(client: httpx.Client, project: str, secret: str) -> None:
     """A stored response, a stored conversation, and a chat that the server traces."""
     headers = {"authorization": "Bearer any", "openai-project": project}
-    body = {"model": TINY, "input": f"mail {secret}", "instructions": secret, "max_output_tokens": 4}
+    body = {"model": TINY, "input": f"mail {secret}", "instructions": secret, "max_output_tokens": 4, "user": secret}
     items = [{"role": "user", "content": f"I am {secret}"}]
-    chat = {"model": TINY, "messages": items, "max_tokens": 2}
+    chat = {"model": TINY, "messages": items, "max_tokens": 2, "user": secret}
     asked = [("responses", body), ("conversations", {"items": items, "metadata": {"k": secret}})]
     for path, sent in (*asked, ("chat/completions", chat)):
         answer = client.post(f"/v1/{path}", json=sent, headers=headers)
@@ -185,6 +204,20 @@ def test_files_and_records_of_an_archive_are_redacted(tmp_path: Path) -> None:
     again = heddle("import", "archive", archive, "--data", data)
     assert again.returncode == 0, again.stderr
     assert planted.files_with(data, SECRET) == [f"files/{kept}"]
+
+
+@scale.on_sqlite
+def test_what_is_cut_off_of_a_large_text_holds_no_half_of_a_secret(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with HeddleProcess(data, large_field_bytes=10_000) as server, httpx.Client(base_url=server.url) as client:
+        planted.send(client, "/project/redaction/update", {"project_id": OWN, "kinds": ["email"]})
+        for number in range(30):
+            text = f"{'x' * (4096 - number)} {SECRET} {'y' * 20_000}"
+            sent = planted.call(OWN, f"c{number}", "t", inputs={"text": text})
+            planted.send(client, "/v2/team/own/calls/complete", {"batch": [sent]})
+        found = client.post("/calls/stream_query", json={"project_id": OWN}).text
+        assert found.count("[redacted email]") == 30
+        assert planted.rows_with(data / DATABASE, "zebra") == [] and planted.files_with(data, "zebra") == []
 
 
 @scale.on_sqlite

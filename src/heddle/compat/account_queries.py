@@ -155,6 +155,7 @@ class AccountQueries:
             raise GraphQLProblem(error.reason, PERMISSION_ERROR) from None
         except HeddleError as error:
             raise GraphQLProblem(error.reason) from None
+        description = await self._store.redaction.value(internal, description)
         kept = await self._store.projects.make(internal, description)
         kept = kept if self._caller.may_read(project_id) else description
         return {"model": _project_node(project_id, kept), "project": _project_node(project_id, kept), "inserted": True}

@@ -295,7 +295,8 @@ async def create(body: QueueCreateReq, caller: Writer, store: StoreDep) -> Respo
     """Make a queue."""
     at = times.now()
     project, queue_id = caller.open(body.project_id), times.uuid7()
-    row = QueueRow(queue_id, project, body.name, body.description, body.scorer_refs, at, caller.user, at)
+    name, description = await store.redaction.value(project, [body.name, body.description])
+    row = QueueRow(queue_id, project, name, description, body.scorer_refs, at, caller.user, at)
     await store.annotation_queues.create(row)
     return answer({"id": queue_id})
 
@@ -340,7 +341,8 @@ async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, store: St
     """Change a queue; with nothing to change it stays as it is."""
     caller = caller.require(Scope.READ)
     changes = body.model_dump(exclude={"project_id"}, exclude_none=True)
-    row = await store.annotation_queues.update(caller.open(body.project_id), queue_id, changes)
+    project = caller.open(body.project_id)
+    row = await store.annotation_queues.update(project, queue_id, await store.redaction.value(project, changes))
     return _changed_answer(body.project_id, queue_id, row)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -98,6 +99,7 @@ class Accounts:
         self.sink = sink
         self.prices = prices
         self._rows = store.inference
+        self._redaction = store.redaction
         self._changes = store.changes
         is_shared = store.changes.instance.is_shared
         self._shared = SharedLimits(self.limits, store.meters, self.spawn) if is_shared else None
@@ -171,6 +173,7 @@ class Accounts:
             await asyncio.wait([freed])
 
     async def _count(self, used: Used) -> None:
+        used = replace(used, user=await self._redaction.value(used.project, used.user))
         for wait in _WAITS:
             try:
                 await self._rows.add(used)

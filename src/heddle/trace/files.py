@@ -257,6 +257,7 @@ async def file_create(request: Request, caller: Writer, settings: SettingsDep, s
             await form.discard()
         name, digest = (form.file_name or UNNAMED)[:_MAX_NAME], _digest_of_blob(key)
         blob = form.writer.blob if isinstance(form.writer, RedactingWriter) else None
+        name = redactors[project].text(name) if project in redactors else name
         await store.files.create(project, name, digest, size, blob or key)
         await store.redaction.note(redactors)
     return answer({"digest": digest})

@@ -61,9 +61,13 @@ _ORDER = (TABLE_ROWS + "/", TABLE_CHUNKS + "/", BLOBS, FOLDERS, RECORDS + "/", C
 """The passes over an archive: what is named comes before what names it."""
 _CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "object_versions": (("val",), ()),
-    "feedback": (("payload", *STRUCTURES), ()),
-    "metric_series": (("attributes",), ()),
-    "agent_spans": (("more", "custom"), ("conversation_name",)),
+    "feedback": (("payload", *STRUCTURES), ("feedback_type", "creator")),
+    "files": ((), ("name",)),
+    "annotation_queues": ((), ("name", "description")),
+    "alert_rules": ((), ("name",)),
+    "projects": ((), ("description",)),
+    "metric_series": (("attributes",), ("name", "unit", "description")),
+    "agent_spans": (("more", "custom"), ("conversation_name", "span_name")),
     "agent_traces": ((), ("conversation_name",)),
 }
 """Columns of JSON and of plain text that are redacted."""
@@ -305,7 +309,7 @@ class Import:
 
     def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
         if redactor is not None:
-            rows = [redactor.row(row, SPILLABLE, ("exception", "display_name", "user")) for row in rows]
+            rows = [redactor.row(row, SPILLABLE, ("op_name", "exception", "display_name", "user")) for row in rows]
         large, blobs = self._settings.large_field_bytes, self._store.blobs
         return [records.call_halves(row, large, lambda text: blobs.put_bytes(text.encode())) for row in rows]
 

@@ -287,8 +287,8 @@ class Redactor:
 
     def row(self, row: Mapping[str, Any], values: Iterable[str], texts: Iterable[str] = ()) -> dict[str, Any]:
         """A row without what the rules say of its columns: `values` hold JSON texts, `texts` plain ones, or nothing."""
-        changed = {name: self.json(row[name], name) for name in values if row[name]}
-        return {**row, **changed, **{name: self.text(row[name]) for name in texts if row[name]}}
+        changed = {name: self.json(row[name], name) for name in values if row.get(name)}
+        return {**row, **changed, **{name: self.text(row[name]) for name in texts if row.get(name)}}
 
     def content(self, content: bytes) -> bytes:
         """The content of a file, where it is text, without what detectors find."""

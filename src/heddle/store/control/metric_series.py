@@ -176,8 +176,15 @@ class MetricSeries(RedactedRepository):
 
 
 def _redacted(sample: Sample, redactor: Redactor) -> Sample:
-    attributes = redactor.json(sample.series.attributes, "attributes")
-    return dataclasses.replace(sample, series=dataclasses.replace(sample.series, attributes=attributes))
+    series = sample.series
+    redacted = dataclasses.replace(
+        series,
+        name=redactor.text(series.name),
+        unit=redactor.text(series.unit),
+        attributes=redactor.json(series.attributes, "attributes"),
+        description=redactor.text(series.description),
+    )
+    return dataclasses.replace(sample, series=redacted)
 
 
 def _over_run(project: str, series: Sequence[str], run: UniformRun, with_bins: bool) -> sa.Select[Any]:

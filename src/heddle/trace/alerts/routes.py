@@ -60,6 +60,7 @@ async def alert_create(
     """Make a rule; the answer alone shows the secret that its messages are signed with."""
     caller = caller.require(Scope.READ)
     project = caller.open(body.project_id)
+    body.name = await store.redaction.value(project, body.name)
     alert_id, secret = times.uuid7(), targets.create_secret()
     rule = _checked(body, alert_id, project, settings)
     row = AlertRow(
@@ -92,6 +93,7 @@ async def alert_update(
     """Replace a rule; its secret stays, and it begins quiet."""
     caller = caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, store)
+    body.name = await store.redaction.value(row.project, body.name)
     row.rule = _checked(body, row.id, row.project, settings, targets.targets_of(row.rule))
     row.name, row.is_enabled = body.name, body.enabled
     row.state, row.value, row.problem, row.checked_at, row.changed_at = QUIET, None, None, None, times.now()

@@ -190,21 +190,28 @@ def redact(packed: Packed, agents: Sequence[AgentSpan], redactors: Mapping[str, 
                 if not text or redactor is None:
                     continue
                 index = spills.get((id(half.files), name))
-                if index is not None:
-                    packed.blobs[index] = redactor.json(packed.blobs[index].decode(), name).encode()
-                redacted = redactor.json(text, name)
+                if index is None:
+                    redacted = redactor.json(text, name)
+                else:
+                    # Half a secret, where a text was cut, would not be found.
+                    packed.blobs[index] = whole = redactor.json(packed.blobs[index].decode(), name).encode()
+                    redacted = jsontext.dumps(shortened(orjson.loads(whole)))
                 if redacted is not text:
                     setattr(half, name, redacted)
                     changed.add((half.project, half.id))
     for start in packed.starts:
         if (redactor := redactors.get(start.project)) is not None:
+            start.op_name = redactor.text(start.op_name)
             start.display_name = start.display_name and redactor.text(start.display_name)
             start.user = start.user if start.user == user else redactor.text(start.user)
             if (start.project, start.id) in changed:
                 # The places of what the dump shares with inputs and output are others now.
                 start.shared = ()
     for end in packed.ends:
-        if (redactor := redactors.get(end.project)) is not None and end.exception:
+        if (redactor := redactors.get(end.project)) is None:
+            continue
+        end.usage = [used._replace(model=redactor.text(used.model)) for used in end.usage]
+        if end.exception:
             end.exception = redactor.text(end.exception)
             end.error_group = read_error(end.exception).group
     for file in packed.files:

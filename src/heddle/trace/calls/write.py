@@ -228,7 +228,8 @@ async def call_update(body: CallUpdateReq, caller: Writer, store: StoreDep) -> R
     project = caller.open(body.project_id)
     if body.display_name is None:
         raise InvalidRequest("One of [display_name] is required for call update")
-    await store.calls.rename(project, body.call_id, body.display_name)
+    shown = await store.redaction.value(project, body.display_name)
+    await store.calls.rename(project, body.call_id, shown)
     return answer({})
 
 
