@@ -98,6 +98,17 @@ def test_the_rest_is_passed_on_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_a_long_folder_of_temporary_files_has_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / ("t" * 120)
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    server = HeddleProcess(tmp_path / "data", workers=2, model="none")
+    server.may_fork = False
+    with server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+    assert list(temporary.glob("heddle-*")) == []
+
+
 def test_a_revoked_key_is_refused_by_every_worker(tmp_path: Path) -> None:
     data = tmp_path / "data"
     key = heddle("keys", "create", "--data", data, "--user", "ann", "--quiet").stdout.strip()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -21,6 +22,14 @@ LAST_LINES = 8
 _DEATH_SIGNAL_OPTION = 1
 KILL_AFTER = 3.0
 """Seconds that a process has to end by itself when its socket is closed."""
+_LONGEST_ADDRESS = 100
+"""Bytes of a path that every system takes as the address of a socket (108 on Linux, 104 elsewhere)."""
+
+
+def find_socket_parent(prefix: str) -> str:
+    """Where a temporary folder of that prefix has room for the address of a socket in it: TMPDIR may be too long."""
+    parent = tempfile.gettempdir()
+    return parent if len(os.fsencode(parent)) + len(prefix) + 24 <= _LONGEST_ADDRESS else "/tmp"
 
 
 class Child:

@@ -20,7 +20,7 @@ from heddle.errors import HeddleError
 from heddle.http.memory import collect_seldom
 from heddle.http.server import BackgroundStream, Server, configure
 from heddle.http.state import ServerState
-from heddle.ipc.child import Child, Restarts, keep_running
+from heddle.ipc.child import Child, Restarts, find_socket_parent, keep_running
 from heddle.ipc.rpc import Server as RpcServer
 from heddle.store.sqlite.store import SqliteStore
 from heddle.web_workers.proxy import Private
@@ -81,7 +81,7 @@ async def serve_with_workers(
     """
     # Only this user can enter the folder.
     _remove_left_folders()
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=find_socket_parent(_FOLDER)))
     try:
         supervisor = _Supervisor(state, folder, listener, say)
         methods = RpcServer(partial(call_method, state, supervisor.is_ready))
@@ -98,7 +98,7 @@ async def serve_with_workers(
 
 def _remove_left_folders() -> None:
     """Remove the folders of this user's servers that were killed: nobody listens there any more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+    for folder in Path(find_socket_parent(_FOLDER)).glob(f"{_FOLDER}*"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             if folder.stat().st_uid != os.getuid():
                 continue

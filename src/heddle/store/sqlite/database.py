@@ -50,7 +50,7 @@ class Session:
 
 def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
     """The single read-write connection; `durability` full survives power loss, normal a crash of the process."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     raw.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     raw.execute("PRAGMA auto_vacuum = INCREMENTAL")
     raw.execute("PRAGMA journal_mode = WAL")
@@ -66,7 +66,7 @@ def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
 
 def open_reader(path: Path) -> Session:
     """A connection that cannot write."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=128)
     raw.execute("PRAGMA query_only = ON")
     raw.execute("PRAGMA cache_size = -8192")
     raw.execute("PRAGMA temp_store = MEMORY")
@@ -76,7 +76,7 @@ def open_reader(path: Path) -> Session:
 
 def open_scratch() -> Session:
     """A private database that is gone when it is closed; what little memory does not hold is in a temporary file."""
-    raw = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=256)
+    raw = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=128)
     for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "cache_size = -16384"):
         raw.execute(f"PRAGMA {pragma}")
     raw.create_function("unicode_lower", 1, _lower, deterministic=True)

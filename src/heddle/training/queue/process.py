@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.ipc.child import Child
+from heddle.ipc.child import Child, find_socket_parent
 from heddle.ipc.rpc import Connection, FrameTooLarge
 from heddle.jobs.runner import Attempt
 from heddle.store.control.training import JobRow
@@ -40,6 +40,7 @@ from heddle.training.queue.events import EventLog, TrainingMetrics
 logger = logging.getLogger("heddle.training")
 
 MODULE = "heddle.trainer_process"
+_FOLDER = "heddle-training-"
 TORCHRUN = "torch.distributed.run"
 START_SECONDS = 120.0
 """How long the interpreter (and torchrun) may take until the process says its first word."""
@@ -101,7 +102,7 @@ class TrainingProcess(Connection):
     @classmethod
     async def start(cls, options: ProcessOptions) -> "TrainingProcess":
         """Start a process and wait until it has connected. Raises ProcessEnded; cancelling ends the process."""
-        loop, folder = asyncio.get_running_loop(), Path(tempfile.mkdtemp(prefix="heddle-training-"))
+        folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=find_socket_parent(_FOLDER)))
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind(str(folder / "socket"))
@@ -110,6 +111,7 @@ class TrainingProcess(Connection):
                 arguments = options.arguments(folder / "socket")
                 child = Child("the training process", arguments, logger, environment=ENVIRONMENT)
                 connection = await _accept(listener, child)
+            loop = asyncio.get_running_loop()
             _, process = await loop.connect_accepted_socket(lambda: cls(child, options), connection)
         except OSError as error:
             raise ProcessEnded(f"the training process cannot be started: {error}") from error
