@@ -60,6 +60,77 @@ def test_members_with_names_of_secrets_and_what_is_assigned(value: dict[str, obj
     assert redactor.found == ({"key": len(value)} if kept else {})
 
 
+HEX, MIXED = "0123456789abcdef" * 4, "Ab0" * 20
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"sk-or-v1-{HEX}",
+        f"gsk_{MIXED}",
+        f"xai-{MIXED}",
+        f"pplx-{MIXED}",
+        f"r8_{MIXED}",
+        f"lsv2_pt_{HEX[:32]}_{HEX[:10]}",
+        f"tvly-dev-{MIXED[:32]}",
+        f"pcsk_{MIXED[:6]}_{MIXED}",
+        f"GOCSPX-{MIXED[:28]}",
+        f"dapi{HEX[:32]}",
+        f"hvs.{MIXED}",
+        f"shpat_{HEX[:32]}",
+        f"lin_api_{MIXED[:40]}",
+        f"sbp_{HEX[:40]}",
+        f"nvapi-{MIXED}",
+        f"dckr_pat_{MIXED[:27]}",
+        f"https://hooks.slack.com/services/T0123456/B0123456/{MIXED[:24]}",
+        f"123456789:AA{MIXED[:33]}",
+        f"xoxb-123456789012-{MIXED[:24]}",
+        f"xapp-1-A012-{MIXED[:24]}",
+        f"whsec_{MIXED[:32]}",
+        f"sk_live_{MIXED[:24]}",
+        f"eyJ{MIXED[:20]}.eyJ{MIXED[:20]}.{MIXED[:20]}",
+        f"SG.{MIXED[:22]}.{MIXED[:43]}",
+        f"Bearer {MIXED}",
+        f"heddle-{HEX}",
+        f"AKIA{'A1' * 8}",
+        f"AIza{MIXED[:35]}",
+        f"github_pat_{MIXED[:22]}_{MIXED}",
+        f"ghp_{MIXED[:36]}",
+        f"hf_{MIXED[:34]}",
+    ],
+)
+def test_keys_of_services_are_found_beside_harmless_words(key: str) -> None:
+    for around in ("it is KEY", '"KEY", and', "KEY\nnext", json.dumps({"env": "KEY task_id=7"})):
+        redactor = Redactor(ALL)
+        redacted = redactor.text(around.replace("KEY", key))
+        assert key.rpartition("/")[2][-16:] not in redacted
+        assert redactor.found == {"key": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task_sk_1 disk-usage-of-the-last-day",
+        "the key-value pair",
+        "hf_hub r8_x npm_config",
+        "10:AAPL",
+        "passphrase of four words",
+    ],
+)
+def test_words_that_begin_like_keys_stay(text: str) -> None:
+    assert Redactor(ALL).text(text) == text
+
+
+def test_assigned_keys_and_addresses_in_escaped_json_are_found() -> None:
+    redactor = Redactor(ALL)
+    assert redactor.text("AccountKey=Zm9vYmFyYmF6; passphrase: correct-horse") == (
+        "AccountKey=[redacted key]; passphrase: [redacted key]"
+    )
+    assert redactor.text(r"{\"url\":\"https:\/\/ada:hunter22@db.example\/x\"}") == (
+        r"{\"url\":\"https:\/\/ada:[redacted key]@db.example\/x\"}"
+    )
+
+
 def test_addresses_side_by_side_are_found_each() -> None:
     redactor = Redactor(ALL)
     text = f"a@b.co,{'x' * 70}@mail.example.org a@b@c.de @d.de"

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, get_args
 
 import orjson
@@ -31,47 +31,54 @@ _CARD = re.compile(
 )
 _NUMBER = re.compile(r"[+(2-9](?:(?<=[+(])\d[\d ().-]{6}|\d\d[ .-]\d{3}[ .-]\d{4}|(?:[ -]?\d){12})")
 """A part of every phone number and card. What begins with a set of characters is searched for quickly."""
-_KEY = re.compile(
-    r"""(?<![A-Za-z0-9])(?:
-    sk-[A-Za-z0-9_-]{20,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,} | whsec_[A-Za-z0-9+/=]{16,}
-    | (?:AKIA|ASIA)[A-Z0-9]{16} | AIza[A-Za-z0-9_-]{35} | ya29\.[A-Za-z0-9_-]{20,}
-    | gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{22,} | glpat-[A-Za-z0-9_-]{20,}
-    | xox[abeoprs]-[A-Za-z0-9-]{10,} | hf_[A-Za-z0-9]{30,} | npm_[A-Za-z0-9]{36} | pypi-[A-Za-z0-9_-]{50,}
-    | SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,} | dop_v1_[a-f0-9]{64} | heddle-[a-f0-9]{64}
-    | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
-    | [Bb]earer[ ][A-Za-z0-9._~+/-]{20,}=*
-    )""",
-    re.VERBOSE,
-)
+
+
+def _sign_of(prefix: str) -> str:
+    return next((sign for sign in "_-." if sign in prefix), "")
+
+
+_PLAIN, _OPAQUE = "[A-Za-z0-9]{16,}", "[A-Za-z0-9_-]{20,}"
+_BEHIND_PREFIX: dict[str, tuple[str, ...]] = {
+    _OPAQUE: (
+        "sk-", "xai-", "pplx-", "nvapi-", "csk-", "tvly-", "glpat-", "pypi-", "GOCSPX-", "PMAK-", "ya29.", "hvs.",
+        "gsk_", "pcsk_", "github_pat_", "lsv2_pt_", "lsv2_sk_", "figd_", "dckr_pat_", "glsa_", "sbp_", "ntn_",
+        "wandb_v1_",
+    ),
+    _PLAIN: (
+        "sk_live_", "sk_test_", "rk_live_", "rk_test_", "pk_live_", "pk_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+        "hf_", "npm_", "r8_", "lin_api_", "shpat_", "shpss_", "rubygems_", "NRAK-",
+    ),
+    "[A-Za-z0-9+/=]{16,}": ("whsec_",),
+    "[a-f0-9]{32}": ("dapi",),
+    "[a-f0-9]{64}": ("dop_v1_", "heddle-"),
+    "[A-Z0-9]{16}": ("AKIA", "ASIA"),
+    "[A-Za-z0-9_-]{35}": ("AIza",),
+    r"[a-z]?-[A-Za-z0-9-]{10,}": ("xox", "xapp"),
+    r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}": ("SG.",),
+    r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}": ("eyJ",),
+    r"T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/[A-Za-z0-9]{16,}": ("hooks.slack.com/services/",),
+    r"[ ][A-Za-z0-9._~+/-]{20,}=*": ("Bearer", "bearer"),
+}  # fmt: skip
+"""What stands behind the beginnings of keys of known services."""
+_TELEGRAM = re.compile(r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}")
+_PREFIXES = {
+    sign: {prefix: rest for rest, known in _BEHIND_PREFIX.items() for prefix in known if _sign_of(prefix) == sign}
+    for sign in ("_", "-", ".", "")
+}
+"""Those beginnings by the sign in them: they are looked for only in texts that have it."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_SECRET = r"(?:(?:api|access|private|secret)[_-]?key|secret|(?:access|auth|refresh|session)[_-]?token|passw(?:or)?d)"
+_SECRET = (
+    r"(?:(?:api|access|account|private|secret|signing|encryption)[_-]?key|secret|passphrase|passw(?:or)?d"
+    r"|(?:access|auth|refresh|session)[_-]?token)"
+)
 _SECRET_NAME = re.compile(rf"(?i).*(?:{_SECRET}|authorization)", re.DOTALL)
 """Members of objects whose texts are secrets, whatever they are."""
 _ASSIGNED = re.compile(
     rf"""(?i)(?<![A-Za-z])((?:{_SECRET}|token|authorization(?=\W{{1,6}}(?:basic|bearer|token)\s))"""
     r"""\\?["']?\s*[:=]\s*\\?["']?(?:(?:basic|bearer|token)\s+)?)(?!\[redacted )([^\s"'\\,;&]{8,})"""
 )
-_URL = re.compile(r"(://[^\s/:@]{1,64}:)([^\s/@]{3,128})(?=@)")
-_KEY_MARKS = {
-    "_": (
-        "_live_",
-        "_test_",
-        "whsec_",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "hf_",
-        "npm_",
-        "dop_v1_",
-    ),
-    "-": ("sk-", "glpat-", "xox", "pypi-", "heddle-"),
-    ".": ("eyJ", "ya29.", "SG."),
-    "": ("AKIA", "ASIA", "AIza", "earer "),
-}
-_WORDS = ("key", "secret", "token", "passw", "authorization")
+_URL = re.compile(r"(:(?:\\?/){2}[^\s/:@]{1,64}:)([^\s/@]{3,128})(?=@)")
+_WORDS = ("key", "secret", "token", "passw", "passphrase", "authorization")
 _BEHIND = re.compile(r"(?:(?:or)?d)?(?:\\[nrt]|[^a-z:=]){0,8}[:=]")
 _SHORTEST = 4
 """Characters of a text that can hold anything: a value at a path is taken out of other texts from these on."""
@@ -129,9 +136,19 @@ def _emails(text: str) -> tuple[str, int]:
     return _marked("email").join((*parts, text[end:])), len(parts)
 
 
-def _is_marked(text: str) -> bool:
-    """Whether a beginning of known keys stands in a text; those with a sign are looked for only where that is."""
-    return any(sign in text and any(mark in text for mark in marks) for sign, marks in _KEY_MARKS.items())
+def _prefixes_in(text: str) -> Iterator[tuple[str, str]]:
+    """The beginnings of known keys that stand in a text, each with what must come behind it."""
+    for sign, known in _PREFIXES.items():
+        if sign in text:
+            for prefix, rest in known.items():
+                if prefix in text:
+                    yield prefix, rest
+
+
+@cache
+def _key_pattern(prefix: str, rest: str) -> re.Pattern[str]:
+    """Keys with a beginning, which is searched for first: that is quick."""
+    return re.compile(f"{re.escape(prefix)}(?<![A-Za-z0-9]{re.escape(prefix)}){rest}")
 
 
 def _assigns(text: str) -> bool:
@@ -148,19 +165,26 @@ def _assigns(text: str) -> bool:
 
 _KEY_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
     (_PEM, lambda text: "PRIVATE KEY" in text, _marked("key")),
-    (_KEY, _is_marked, _marked("key")),
+    (_TELEGRAM, lambda text: ":AA" in text, _marked("key")),
     (_ASSIGNED, _assigns, rf"\1{_marked('key')}"),
-    (_URL, lambda text: "://" in text and "@" in text, rf"\1{_marked('key')}"),
+    (_URL, lambda text: "@" in text and ("://" in text or ":\\/" in text), rf"\1{_marked('key')}"),
 )
 
 
 def _keys(text: str) -> tuple[str, int]:
     found = 0
+    for prefix, rest in _prefixes_in(text):
+        text, count = _key_pattern(prefix, rest).subn(_marked("key"), text)
+        found += count
     for pattern, is_possible, marked in _KEY_PATTERNS:
         if is_possible(text):
             text, count = pattern.subn(marked, text)
             found += count
     return text, found
+
+
+def _may_hold_key(text: str) -> bool:
+    return any(True for _ in _prefixes_in(text)) or any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS)
 
 
 _REPLACE: dict[str, Replace] = {
@@ -173,7 +197,7 @@ _REPLACE: dict[str, Replace] = {
 
 
 _LOOKS: tuple[tuple[Callable[[str], bool], tuple[str, ...]], ...] = (
-    (lambda text: len(text) > 8 and any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS), ("key",)),
+    (lambda text: len(text) > 8 and _may_hold_key(text), ("key",)),
     (lambda text: "@" in text, ("email",)),
     (lambda text: _NUMBER.search(text) is not None, ("card", "phone")),
 )
