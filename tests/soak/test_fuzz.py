@@ -60,6 +60,7 @@ class Driver:
                 self.statuses[status] = self.statuses.get(status, 0) + 1
                 if objection:
                     self.objections.append(f"seed {SEED}, request {number}: {sent.what}: {status} {objection}")
+                    print(self.objections[-1], flush=True)
 
     def _exchange(self, sent: Sent) -> tuple[int, str]:
         """The status, 0 for a closed connection, and what is wrong with the answer."""
