@@ -20,6 +20,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import Changes
 from heddle.store.control.inference import InferenceRows, Used
+from heddle.store.control.redaction import Redaction
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.refs import internal_project
 from tests.support.memory import MemoryExecutor
@@ -48,7 +49,8 @@ class Desk:
         self.rows = rows or InferenceRows(MemoryExecutor())
         self.sink = sink or Sink()
         self.registry = CollectorRegistry()
-        store = cast(Store, SimpleNamespace(inference=self.rows, changes=Changes(MemoryExecutor())))
+        shared = MemoryExecutor()
+        store = cast(Store, SimpleNamespace(inference=self.rows, changes=Changes(shared), redaction=Redaction(shared)))
         figures = InferenceMetrics(self.registry)
         self.accounts = Accounts(Settings(**settings), store, self.sink, cast(Any, None), figures)
 
