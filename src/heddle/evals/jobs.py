@@ -73,8 +73,8 @@ ATTEMPTS = 5
 CRASHES = 2
 """Ends of a server, in the middle of a job and without progress, after which it is never run again."""
 FIRST_PAUSE = 2 * times.SECOND
-MOST_SECONDS = 60
-"""Until a job looks again whether a quota leaves room: it may have been raised meanwhile."""
+QUOTA_SECONDS = 60
+"""A job that a quota refused tries again after at most so many seconds: the quota may have been raised."""
 _KEPT = 30 * times.DAY
 _TIDY_SECONDS = 3600.0
 
@@ -258,7 +258,7 @@ class Jobs(Runner[JobRow]):
         except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
             failure = first_failure(error)
             if isinstance(failure, QuotaReached):
-                raise Later(min(failure.retry_after, MOST_SECONDS), failure.reason) from None
+                raise Later(min(failure.retry_after, QUOTA_SECONDS), failure.reason) from None
             if isinstance(failure, HeddleError):
                 return None, failure
             self.logger.exception("job %s (%s) failed", job.id, job.kind)

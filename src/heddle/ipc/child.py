@@ -27,7 +27,7 @@ _LONGEST_ADDRESS = 100
 
 
 def find_socket_parent(prefix: str) -> str:
-    """Where a temporary folder of that prefix has room for the address of a socket in it: TMPDIR may be too long."""
+    """The folder for a temporary folder of that prefix with sockets: TMPDIR, or /tmp where their paths get too long."""
     parent = tempfile.gettempdir()
     return parent if len(os.fsencode(parent)) + len(prefix) + 24 <= _LONGEST_ADDRESS else "/tmp"
 
