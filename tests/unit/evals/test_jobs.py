@@ -316,7 +316,7 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
 def test_beyond_a_quota_a_job_leaves_its_place_and_goes_on_with_the_next_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_queue, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(job_queue, "QUOTA_SECONDS", 0.01)
     waiting: list[tuple[str, str | None, int]] = []
 
     async def main() -> None:
