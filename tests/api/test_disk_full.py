@@ -11,6 +11,7 @@ import pytest
 
 from tests.soak.load import KINDS, Item, Writer, lost
 from tests.support import scale
+from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire
 
@@ -65,6 +66,12 @@ def test_full_database(tmp_path: Path) -> None:
         for seed, kind in enumerate(KINDS):
             acknowledged += one_write(server.url, kind, 100 + seed)
         assert lost(server.url, acknowledged) == []
+
+
+def test_a_database_too_small_to_begin_with(tmp_path: Path) -> None:
+    done = heddle("serve", "--port", 0, "--data", tmp_path / "data", max_database_bytes=1 << 20)
+    assert done.returncode == 1 and "max_database_bytes" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @contextmanager

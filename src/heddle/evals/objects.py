@@ -5,7 +5,6 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, TypeGuard
 
 import orjson
@@ -13,6 +12,7 @@ import orjson
 from heddle.auth import Caller
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound
 from heddle.store.base import Store
+from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
@@ -185,7 +185,7 @@ async def read_dataset(reader: ObjectReader, dataset: Any, name: str) -> Dataset
     return found_rows
 
 
-@lru_cache(maxsize=1024)
+@cache_texts(1024, longest=10_000)
 def parse_template(template: str) -> tuple[Part, ...]:
     """The parts of a template; raises ValueError for a place that is more than it may be."""
     made: list[Part] = []

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
+from heddle.text_cache import cache_texts
 from heddle.wire.jsontypes import Json
 
 _KEPT_BYTES = 1 << 20
@@ -54,7 +54,7 @@ def problem_of(schema: Any) -> str | None:
     return None
 
 
-@lru_cache(maxsize=64)
+@cache_texts(64, longest=100_000)
 def _known_problem(text: str) -> str | None:
     """Of a schema by its text; many values are checked by one schema."""
     return problem_of(json.loads(text))

@@ -126,7 +126,7 @@ class Looked(NamedTuple):
 
 
 BLOB_COLUMNS = (files.c.blob, train_jobs.c.payload, train_logs.c.payload)
-"""The columns of control tables that name blobs."""
+"""The columns of control tables that name blobs; a job without a payload has an empty text."""
 
 
 def named_blobs(connection: sa.Connection, keys: Sequence[str]) -> set[str]:

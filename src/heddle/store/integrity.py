@@ -30,7 +30,7 @@ _DAMAGED = " UNION ALL ".join(
     for table in body_sums.BODIES
 )
 _NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
-    f"SELECT {column.name} FROM {column.table.name}" for column in BLOB_COLUMNS
+    f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} <> ''" for column in BLOB_COLUMNS
 )
 RULES = {
     "ended calls without their output": """SELECT count(*) FROM calls c WHERE ended_at IS NOT NULL

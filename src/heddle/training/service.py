@@ -287,7 +287,7 @@ class Training:
     def body_path(self, key: str) -> Path:
         """Where the body of a job or a log lies; raises NotFound when it was removed."""
         if not key:
-            raise NotFound("The body was removed with its model")
+            raise NotFound("There is no body: it was removed with its model, or came by the Tinker protocol")
         return self._blobs.path(key)
 
 

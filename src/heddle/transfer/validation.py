@@ -39,6 +39,7 @@ _DEPTH = 10_000
 _SHORT = 1 << 20
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256_OR_NONE = re.compile(r"([0-9a-f]{64})?")
 _LONG, _INTEGER = 2**63, 2**31
 
 
@@ -133,7 +134,7 @@ def checks(group: str) -> dict[str, tuple[Check, bool]]:
 
 def _check_of(column: "sa.Column[Any]") -> Check:
     if column in schema.BLOB_COLUMNS:
-        return matches(_SHA256, "SHA-256")
+        return matches(_SHA256_OR_NONE if column.name == "payload" else _SHA256, "SHA-256")
     if column in schema.FOLDER_COLUMNS:
         return matches(schema.FOLDER, "folder of an adapter or a checkpoint")
     if column in schema.PATH_COLUMNS:
@@ -257,7 +258,7 @@ class ArchiveCheck:
 
     def _content(self, table: str, row: Row) -> tuple[str, str] | None:
         for column in schema.BLOB_COLUMNS:
-            if column.table.name == table and bytes.fromhex(row[column.name]) not in self._blobs:
+            if column.table.name == table and row[column.name] and bytes.fromhex(row[column.name]) not in self._blobs:
                 return column.name, "names a content that the archive does not hold"
         return None
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from heddle.errors import InvalidRequest
+from heddle.text_cache import cache_texts
 from heddle.wire import times
 
 MAX_BUCKETS = 10_000
@@ -89,7 +89,7 @@ def raised(granularity: int, seconds: float) -> int:
     return max(granularity, int(seconds / MAX_BUCKETS) + 1)
 
 
-@lru_cache(maxsize=1000)
+@cache_texts(1000)
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)

@@ -4,11 +4,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
+from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
 from heddle.wire.refs import operation_name
 
@@ -223,7 +223,7 @@ def kind_of(op_name: str, attributes: str) -> str:
     return _kind_of_op(op_name)
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def _kind_of_op(op_name: str) -> str:
     name = operation_name(op_name)
     return next((kind for pattern, kind in _NAMES if pattern.search(name)), PLAIN)

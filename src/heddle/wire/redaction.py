@@ -4,12 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Literal, get_args
 
 import orjson
 
 from heddle.errors import InvalidRequest
+from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
 
 RedactionKind = Literal["email", "phone", "card", "key"]
@@ -98,7 +99,7 @@ def _is_card(digits: str) -> bool:
     return total % 10 == 0
 
 
-@lru_cache(4096)
+@cache_texts(4096)
 def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.fullmatch(name) is not None
 

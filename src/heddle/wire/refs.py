@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
 from heddle.errors import InvalidRequest
+from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
 
 EXTERNAL = "weave:///"
@@ -28,7 +28,6 @@ _BEGINNING = b'"weave'
 _REF_IN_JSON = re.compile(rb'(?:-trace-internal)?:(?:\\?/){3}[^"\\]*+(?:\\.[^"\\]*+)*+"(?!\s*:)', re.DOTALL)
 """The rest of a string value that is a ref."""
 _ESCAPE = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|.)", re.DOTALL)
-_REMEMBERED = 300
 _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
 MAX_PROJECT_LENGTH = 512
 
@@ -46,7 +45,7 @@ class Ref:
     edges: tuple[Edge, ...] = ()
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def internal_project(project_id: str) -> str:
     """The internal id of `entity/project`; raises InvalidRequest when the text is not of that form."""
     entity, slash, project = project_id.partition("/")
@@ -109,12 +108,12 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
 
 def _convert_string(string: bytes, may_read: Callable[[str], bool]) -> bytes:
     """A JSON string that holds a ref, in internal form."""
-    if string.startswith(b'"weave:') and len(string) <= _REMEMBERED:
+    if string.startswith(b'"weave:'):
         return _internal_string(string)
     return jsontext.dumps_bytes(convert_ref(jsontext.loads(string), may_read))
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def _internal_string(string: bytes) -> bytes:
     return jsontext.dumps_bytes(to_internal(jsontext.loads(string)))
 
@@ -144,7 +143,7 @@ def convert_out(text: bytes) -> bytes:
     return b"".join(parts) if rest else text
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def _external_prefix(internal: bytes) -> bytes:
     external = external_project(internal.decode("utf-8", "replace"))
     if external is None:

@@ -136,7 +136,7 @@ def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
 @scale.on_sqlite
 def test_a_full_disk_costs_calls_but_no_answers(tmp_path: Path) -> None:
     headers = {"Compat-Project": "team/full"}
-    settings = {"trace_inference": "on", "max_database_bytes": "1500KiB"}
+    settings = {"trace_inference": "on", "max_database_bytes": "2MiB"}
     with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url) as chat:
         for number in range(8):
             chat.answer(headers, max_tokens=1, padding=f"{number} " * 100_000)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from heddle.training.tinker.messages import Array, read_samples
+from tests.support.cli import heddle as heddle_command
 from tests.support.server import HeddleProcess
 from tests.support.tinker_messages import random_datum, write_data, write_datum
 from tests.support.tinker_run import TinkerRun, check_kills
@@ -152,6 +153,36 @@ def test_a_run_is_a_job(heddle: HeddleProcess) -> None:
     assert run.job()["state"] == "running"
     run.post("unload_model", {"model_id": run.id})
     assert run.job()["state"] == "succeeded" and [kind for kind, _ in run.events()][3:] == ["training_ended"]
+
+
+def test_a_run_is_checked_backed_up_and_moved(tmp_path: Path) -> None:
+    """A run and the jobs of a deleted model have no payload."""
+    data, archive = tmp_path / "data", tmp_path / "archive"
+    with HeddleProcess(data) as process:
+        run, deleted = TinkerRun(process), TinkerRun(process)
+        for one in (run, deleted):
+            one.result(one.data())
+            one.result(one.request("optim_step", adam_params={}))
+            one.result(one.request("save_weights", path="saved"))
+            one.post("unload_model", {"model_id": one.id})
+        gone = httpx.delete(
+            f"{process.url}/v1/preview/models/{deleted.model_id()}", headers={"authorization": "Bearer a"}
+        )
+        assert gone.status_code == 200, gone.text
+        job = run.job()
+    for command in (
+        ("check", "--full", "--data", data),
+        ("backup", tmp_path / "backup", "--data", data),
+        ("export", archive, "--data", data),
+        ("import", "archive", archive, "--data", tmp_path / "moved"),
+        ("check", "--full", "--data", tmp_path / "moved"),
+    ):
+        done = heddle_command(*command)
+        assert done.returncode == 0 and "missing" not in done.stdout, done.stdout + done.stderr
+    with HeddleProcess(tmp_path / "moved") as moved:
+        path = f"{moved.url}/v1/preview/training-jobs/{job['id']}"
+        found = httpx.get(path, headers={"authorization": "Bearer a"}).json()
+    assert (found["kind"], found["state"], found["metrics"]) == ("tinker", "succeeded", job["metrics"])
 
 
 def read_drawn(run: TinkerRun, seed: int) -> list[tuple[Array, Array]]:

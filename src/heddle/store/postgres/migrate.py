@@ -154,5 +154,5 @@ def check_control(address: str, seconds: float) -> tuple[Looked, list[str]]:
             problems += [f"the index {index.name} is missing" for index in table.indexes if index.name not in indexes]
             connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
         problems += [f"the index {name} is not valid" for name in connection.execute(sa.text(_INVALID)).scalars()]
-        named = sa.union(*(sa.select(column) for column in BLOB_COLUMNS))
+        named = sa.union(*(sa.select(column).where(column != "") for column in BLOB_COLUMNS))
         return Looked(looked, len(tables), problems), list(connection.execute(named).scalars())

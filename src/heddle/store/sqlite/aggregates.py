@@ -171,10 +171,8 @@ class CallAggregates(CallAggregateStore):
         for op, calls, last in raw.execute(_OPS, (number,)).fetchmany(_MOST_OPS):
             newest = raw.execute(_LATEST, (number, op, _NEWEST)).fetchall()
             seconds = tuple(took / 1e6 for (took,) in newest)
-            kind = raw.execute(_KIND, (number, op)).fetchone()
-            if kind is not None:  # else its calls were deleted since they were counted
-                named = self._names.text(raw, kind[0]) or PLAIN
-                found.append(OpActivity(self._names.text(raw, op) or "", calls, last, named, seconds))
+            kind = self._names.text(raw, raw.execute(_KIND, (number, op)).fetchone()[0]) or PLAIN
+            found.append(OpActivity(self._names.text(raw, op) or "", calls, last, kind, seconds))
         return found
 
     async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:

@@ -7,7 +7,6 @@ it takes a tenth. Such a row holds nothing that is not in the calls, so it can b
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from heddle.store.sqlite import blocks, search, span_dumps
 from heddle.store.sqlite.body_sums import COLUMN, body_sum
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
+from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Start, Usage
@@ -444,7 +444,7 @@ class TrialRows:
             refresh_trials(raw, list(_rids(raw, number, parents, _TRIAL)), self._read_file)
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def _is_trial(op_name: str) -> bool:
     return refs.operation_name(op_name) in TRIAL_OPS
 

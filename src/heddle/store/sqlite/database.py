@@ -166,7 +166,7 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def _run(self, work: Callable[[Session], T]) -> T:
-        return run_in(self._session(), work, self._timeout)
+        return run_in(self._session(), lambda session: _read_snapshot(session, work), self._timeout)
 
     def _session(self) -> Session:
         session: Session | None = getattr(self._local, "session", None)
@@ -218,6 +218,15 @@ def run_in(session: Session, work: Callable[[Session], T], timeout: float) -> T:
         if known is None:
             raise
         raise known from error
+
+
+def _read_snapshot(session: Session, work: Callable[[Session], T]) -> T:
+    """Run `work` in one transaction: all its statements see the same commits."""
+    session.raw.execute("BEGIN")
+    try:
+        return work(session)
+    finally:
+        session.raw.commit()  # where an error has not ended it
 
 
 def _read_leniently(session: Session, work: Callable[[Session], T]) -> T:

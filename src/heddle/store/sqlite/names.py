@@ -3,15 +3,28 @@
 import hashlib
 import sqlite3
 from collections.abc import Iterable
+from typing import TypeVar
 
 from heddle.wire import refs
 
-_MAX_CACHED = 200_000
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MAX_CACHED = 20_000
+_LONGEST_CACHED = 512
+"""Letters; clients choose the texts."""
 _ERASED = "erased:"
 
 
 def _erased(text: str) -> str:
     return _ERASED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _remember(known: dict[K, V], key: K, value: V, text: str) -> None:
+    if len(text) <= _LONGEST_CACHED:
+        if len(known) >= _MAX_CACHED:
+            known.clear()
+        known[key] = value
 
 
 class Names:
@@ -39,9 +52,7 @@ class Names:
                 raw.execute("UPDATE names SET v = ?, label = ? WHERE k = ?", (text, label, number))
                 self._new.append(text)
         self._used.add(number)
-        if len(self._numbers) >= _MAX_CACHED:
-            self._numbers.clear()
-        self._numbers[text] = number
+        _remember(self._numbers, text, number, text)
         return number
 
     def watch(self) -> None:
@@ -85,9 +96,7 @@ class NameReader:
         text = self._texts.get(number)
         if text is None:
             text = str(raw.execute("SELECT v FROM names WHERE k = ?", (number,)).fetchone()[0])
-            if len(self._texts) >= _MAX_CACHED:
-                self._texts.clear()
-            self._texts[number] = text
+            _remember(self._texts, number, text, text)
         return text
 
     def number(self, raw: sqlite3.Connection, text: str) -> int | None:
@@ -98,9 +107,7 @@ class NameReader:
             if row is None:
                 return None
             number = int(row[0])
-            if len(self._numbers) >= _MAX_CACHED:
-                self._numbers.clear()
-            self._numbers[text] = number
+            _remember(self._numbers, text, number, text)
         return number
 
     def numbers(self, raw: sqlite3.Connection, texts: Iterable[str]) -> list[int]:

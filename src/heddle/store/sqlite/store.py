@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import TIDY_SECONDS, UPKEEP_SECONDS, Store, named_blobs
@@ -247,7 +249,7 @@ def open_file(settings: Settings, path: Path) -> Session:
     try:
         migrate(session, path)
         search.renew(session.raw, settings.search == "on")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, sa.exc.DBAPIError) as error:
         session.close()
         raise explain(error) or error from None
     return session

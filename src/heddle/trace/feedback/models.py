@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 from typing import Literal as OneOf
 
@@ -15,6 +15,7 @@ from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
 from heddle.store.control.feedback import Window
+from heddle.text_cache import cache_texts
 from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq
 from heddle.wire import jsontext, refs, times
@@ -389,7 +390,7 @@ def complete_reaction(payload: dict[str, Any]) -> dict[str, Any]:
     return {**payload, "alias": alias, "detoned": detoned, "detoned_alias": detoned_alias}
 
 
-@lru_cache(2000)
+@cache_texts(2000)
 def _aliases(shown: str) -> tuple[str, str, str]:
     detoned = remove_tone(shown)
     return _emoji().demojize(shown), detoned, _emoji().demojize(detoned)

@@ -5,7 +5,6 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from secrets import token_hex
 from typing import Any
 
@@ -14,6 +13,7 @@ import orjson
 from heddle.auth import Caller
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.text_cache import cache_texts
 from heddle.trace.calls.models import DISPLAY_NAME_MAX, OP_NAME_MAX
 from heddle.trace.calls.packing import Packed, Packer, run_id, usage_entries
 from heddle.trace.calls.write import CallWrites
@@ -40,7 +40,6 @@ from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 NAMELESS = "unknown"
 _DELIMITER = re.compile(r"[,;| /?.]")
 _UNSAFE = re.compile(r"[^\w.-]")
-_REMEMBERED = 300
 _STRUCTURES = (dict, list)
 _MARKS = tuple(f'"{token_hex(16)}"' for _ in ("inputs", "output"))
 """Stand in a dump for what is put in as text."""
@@ -192,18 +191,16 @@ _NO_USAGE = dict.fromkeys((*_COUNTS, "cache_creation_input_tokens", "cache_read_
 
 def op_object_id(span_name: str) -> str:
     """The name of the op object that stands for spans of a name."""
-    return _remembered(span_name) if len(span_name) <= _REMEMBERED else _object_id(span_name)
+    return _object_id(span_name)
 
 
+@cache_texts(20_000)
 def _object_id(name: str) -> str:
     if len(name) > OP_NAME_MAX:
         name = cut(name, OP_NAME_MAX, f":{hashlib.sha256(name.encode()).hexdigest()[:4]}")
     safe = _UNSAFE.sub("", name.replace(" ", "_").replace("/", "_")).lower()
     # Lower-casing a few letters makes two of one, of which the second is no letter.
     return _UNSAFE.sub("", safe)[:OP_NAME_MAX] or NAMELESS
-
-
-_remembered = lru_cache(maxsize=20_000)(_object_id)
 
 
 def cut(name: str, most: int, ending: str = "...") -> str:

@@ -1,0 +1,60 @@
+"""What one piece of reading sees, whoever writes meanwhile."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from heddle.errors import HeddleError
+from heddle.store.sqlite.database import Readers, Session, open_writer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "r.db"
+    session = open_writer(made, "full", 0)
+    session.raw.execute("CREATE TABLE t (v TEXT)")
+    session.close()
+    return made
+
+
+@pytest.fixture
+def readers(path: Path) -> Iterator[Readers]:
+    opened = Readers(path, 1, 10)
+    yield opened
+    opened.close()
+
+
+def count(session: Session) -> int:
+    return int(session.raw.execute("SELECT count(*) FROM t").fetchone()[0])
+
+
+def test_all_statements_see_the_same_commits(path: Path, readers: Readers) -> None:
+    def work(session: Session) -> list[int]:
+        counts = [count(session)]
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("INSERT INTO t VALUES ('meanwhile')")
+        counts.append(count(session))
+        counts.append(int(session.control.exec_driver_sql("SELECT count(*) FROM t").scalar_one()))
+        return counts
+
+    assert asyncio.run(readers.read(work)) == [0, 0, 0]
+    assert asyncio.run(readers.read(work)) == [1, 1, 1]
+
+
+def test_failed_work_leaves_nothing_open(path: Path, readers: Readers) -> None:
+    def fail(session: Session) -> int:
+        count(session)
+        raise HeddleError("as asked")
+
+    def is_open(session: Session) -> bool:
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("INSERT INTO t VALUES ('seen')")
+        return count(session) == 0
+
+    with pytest.raises(HeddleError, match="as asked"):
+        asyncio.run(readers.read(fail))
+    assert not asyncio.run(readers.read(is_open))
