@@ -68,7 +68,7 @@ class Loop:
 
     def address(self, step: int) -> str:
         """A step of the model, as completions take it."""
-        return f"wandb-artifact:///{self.model.entity}/{self.model.project}/{self.model.name}:step{step}"
+        return f"{refs.ARTIFACT}{self.model.entity}/{self.model.project}/{self.model.name}:step{step}"
 
     def named(self, part: str) -> str:
         """The id of an object that belongs to this improvement."""

@@ -24,7 +24,7 @@ from heddle.store.control.coordination import ADAPTERS, Changes
 from heddle.store.control.inference import AdapterKey, AdapterRow
 from heddle.store.control.inference import Adapters as AdapterRows
 from heddle.store.data_folder import FULL
-from heddle.wire import times
+from heddle.wire import refs, times
 
 _FULL = re.compile(
     r"(?:(?:wandb-artifact|heddle):/{2,3})?"
@@ -61,7 +61,7 @@ class Address:
 
 def artifact_name(entity: str, project: str, name: str) -> str:
     """The name of a project's adapter as clients of training write it, without a step."""
-    return f"wandb-artifact:///{entity}/{project}/{name}"
+    return f"{refs.ARTIFACT}{entity}/{project}/{name}"
 
 
 def _step(text: str | None) -> int | None:

@@ -23,7 +23,8 @@ _STEPS_BETWEEN_LOOKS = 20_000
 _LARGE = ("body_in", "body_out", "calls", "search", "search_data", "usage")
 _OF_CALLS = ("body_in", "body_out", "usage", "call_refs", "call_files")
 _ROWS = 1000
-_CHANGED = (b"null", b"[redacted ")
+_CHANGED = (b"null", b"[redacted ", *(kind.encode() for kind in (refs.INTERNAL, refs.EXTERNAL, refs.ARTIFACT)))
+"""What stands in values that may be others than those of their digests: an import renames the projects of refs."""
 _DAMAGED = " UNION ALL ".join(
     f"""SELECT '{table}', quote(c.id) FROM {table} b LEFT JOIN calls c ON c.rid = b.rid
         WHERE b.rid >= ? AND b.rid < ? AND b.{body_sums.COLUMN} <> {body_sums.sum_of(table)}"""
@@ -140,7 +141,7 @@ def _within(
 
 
 def _has_digest(text: bytes, digest: str) -> bool:
-    """Whether the text of a value is that of its digest, which was made before a NaN or a secret was taken out."""
+    """Whether the text of a value is that of its digest, or may have been changed since that was made."""
     try:
         return refs.value_digest(json.loads(text)) == digest or any(mark in text for mark in _CHANGED)
     except (json.JSONDecodeError, UnicodeDecodeError):

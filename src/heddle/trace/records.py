@@ -122,8 +122,8 @@ def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:
     succeeded = job.state == SUCCEEDED
     output: Json = {"state": job.state, "step": job.step, "metrics": job.metrics or {}, "error": job.error}
     if succeeded and job.step is not None:
-        output["policy"] = f"wandb-artifact:///{name}:step{job.step}"
-    inputs: Json = {"model": f"wandb-artifact:///{name}", "base_model": model.base_model, "lora": model.lora}
+        output["policy"] = f"{refs.ARTIFACT}{name}:step{job.step}"
+    inputs: Json = {"model": f"{refs.ARTIFACT}{name}", "base_model": model.base_model, "lora": model.lora}
     inputs |= {"kind": job.kind, "parent_step": job.parent_step}
     return InferenceCall(
         caller=Caller(job.created_by, (Grant(model.project_id, ROLES["editor"]),)),

@@ -6,6 +6,7 @@ Every step is durable before it is counted; after a kill the same command goes o
 import asyncio
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -71,6 +72,8 @@ _CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "agent_traces": ((), ("conversation_name",)),
 }
 """Columns of JSON and of plain text that are redacted."""
+_NAMING = (refs.EXTERNAL, refs.ARTIFACT)
+"""What names a project of a text as it is outside, JSON or plain."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _NEW_SECRETS = "alert rules have new secrets: make the rules again to read them, if messages are checked"
 _v = object_versions.c
@@ -84,11 +87,13 @@ class Renames:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         """Raises InvalidRequest for a name that is none."""
-        self._names = dict(names)
-        self._internal = {refs.internal_project(old): refs.internal_project(new) for old, new in names.items()}
-        self._refs = [
-            (f"{refs.INTERNAL}{old}/", f"{refs.INTERNAL}{new}/") for old, new in self._internal.items() if old != new
-        ]
+        self._names = {old: new for old, new in names.items() if old != new}
+        self._internal = {refs.internal_project(old): refs.internal_project(new) for old, new in self._names.items()}
+        named = {jsontext.dumps(old)[1:-1]: jsontext.dumps(new)[1:-1] for old, new in self._names.items()}
+        self._refs = {f"{refs.INTERNAL}{old}/": f"{refs.INTERNAL}{new}/" for old, new in self._internal.items()}
+        self._refs |= {f"{kind}{old}/": f"{kind}{new}/" for kind in _NAMING for old, new in named.items()}
+        # At once, for projects may change names with each other.
+        self._pattern = re.compile("|".join(map(re.escape, self._refs)))
 
     @classmethod
     def parse(cls, given: "list[str]", known: "list[str]") -> "Renames":
@@ -112,11 +117,10 @@ class Renames:
         return self._internal.get(project, project)
 
     def text(self, text: str) -> str:
-        """A stored text with its refs to renamed projects, and with a leading project of a run."""
-        for old, new in self._refs:
-            if old in text:
-                text = text.replace(old, new)
-        return text
+        """A stored text with its refs to renamed projects, and the addresses of their models."""
+        if not any(old in text for old in self._refs):
+            return text
+        return self._pattern.sub(lambda found: self._refs[found[0]], text)
 
     def record(self, record: Row) -> Row:
         """A record under the new names."""

@@ -20,6 +20,8 @@ from heddle.wire import jsontext
 EXTERNAL = "weave:///"
 INTERNAL = "weave-trace-internal:///"
 PRIVATE = "weave-private://///"
+ARTIFACT = "wandb-artifact:///"
+"""Before the names of adapters and of trainable models: entity/project/name."""
 ROWS = "/attr/rows/id/"
 
 INTERNAL_IN_JSON = b'"weave-trace-internal:///'

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import math
 import shutil
 import tarfile
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 
 from heddle import settings
 from heddle.errors import HeddleError
+from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.project_tables import PROJECT_TABLES, SERVER_TABLES
 from heddle.store.control.repository import metadata
 from heddle.store.data_folder import DataLock
+from heddle.store.integrity import SqliteIntegrity
+from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import schema
 from heddle.transfer.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
-from heddle.transfer.archive_import import RowWriter, import_archive
+from heddle.transfer.archive_import import Renames, RowWriter, import_archive
 from heddle.transfer.export import export
 from tests.support.inprocess import running_services
 from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
@@ -110,6 +114,36 @@ def test_one_project_moves_alone_and_under_another_name(tmp_path: Path, source: 
         assert as_target == said["target"]
 
     asyncio.run(run())
+    assert SqliteIntegrity(tmp_path / "target" / DATABASE).check_rows(math.inf).problems == []
+    settled = of(tmp_path / "target")
+    assert "restored into a temporary folder and checked" in back_up(settled, str(tmp_path / "backup"))
+
+
+def test_projects_change_names_with_each_other(tmp_path: Path, source: Path, archive: Path) -> None:
+    async def run() -> None:
+        await import_archive(of(tmp_path / "target"), archive, (f"{PROJECT}={BARE}", f"{BARE}={PROJECT}"))
+        async with running_services(source) as (_, client):
+            before = await answers(client, PROJECT)
+        async with running_services(tmp_path / "target") as (_, client):
+            after = await answers(client, BARE)
+        before.pop("/calls/query_stats"), after.pop("/calls/query_stats")  # bytes, of a name of another length
+        assert after == {path: text.replace(PROJECT, BARE) for path, text in before.items()}
+
+    asyncio.run(run())
+
+
+def test_refs_and_models_of_a_renamed_project_are_found_in_any_text() -> None:
+    renames = Renames({"a/b": 'c/"d"', "c/d": "a/b"})
+    text = (
+        '["weave:///a/b/object/o:1", "wandb-artifact:///a/b/tuned:step3", "weave:///a/bc/call/1", "weave:///c/d/op/o"]'
+    )
+    renamed = [
+        'weave:///c/"d"/object/o:1',
+        'wandb-artifact:///c/"d"/tuned:step3',
+        "weave:///a/bc/call/1",
+        "weave:///a/b/op/o",
+    ]
+    assert orjson.loads(renames.text(text)) == renamed
 
 
 def test_a_running_call_is_ended_by_a_later_archive(tmp_path: Path, source: Path, archive: Path) -> None:

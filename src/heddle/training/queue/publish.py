@@ -18,7 +18,7 @@ from heddle.store.control.training import CheckpointRow, JobRow, LeaseLost, Mode
 from heddle.training import files
 from heddle.training.queue.events import EventLog, stable_id
 from heddle.training.schemas.requests import PromotionRequest
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import Evaluator, PolicyHost, PolicyName, Sampling, Scored
 
@@ -78,7 +78,7 @@ class Promotion:
         # What the job was given when it came in; it ends when the key is revoked.
         old = {"user": job.created_by, "scopes": ["read", "write"], "key_id": None, **rule.get("reach", {})}
         author = Caller.from_json(rule.get("caller", old))
-        address = f"wandb-artifact:///{model.entity}/{model.project}/{model.name}:step{step}"
+        address = f"{refs.ARTIFACT}{model.entity}/{model.project}/{model.name}:step{step}"
         return await self._evaluator.run(
             rule["evaluation"],
             address,

@@ -26,7 +26,7 @@ from heddle.training.queue.process import ProcessEnded, Slot
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.tinker.schemas import Tensor
 from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker, job_id, saved_row
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.keys import ROLES, Grant
 from heddle.wire.training import BaseModel
@@ -379,7 +379,7 @@ class SampleRequests(Requests):
         model = None if run is None else await self._tinker.models.find_row(run.model_id)
         if saved is None or model is None:
             raise Impossible(f"the weights {sampler.path} were deleted")
-        return f"wandb-artifact:///{model.project_id}/{model.name}:step{saved.step}"
+        return f"{refs.ARTIFACT}{model.project_id}/{model.name}:step{saved.step}"
 
 
 def make_body(wanted: Json, model: str, request_id: str) -> Json:
