@@ -4,8 +4,9 @@ Leases end by the clock of the database, so that the clocks of the servers need 
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -48,6 +49,13 @@ def _on_postgresql(_element: database_time, _compiler: SQLCompiler, **_options: 
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
+_LEASE = {"owner": sa.bindparam("me"), "lease_until": database_time() + sa.bindparam("length", type_=sa.BigInteger)}
+_IS_FREE = sa.or_(leases.c.owner == sa.bindparam("me"), leases.c.lease_until < database_time())
+_NAMED = leases.c.name == sa.bindparam("named")
+_ASK, _RENEW = sa.select(_IS_FREE).where(_NAMED), leases.update().where(_NAMED).values(_LEASE)
+_BEGIN = leases.insert().values(_LEASE | {"name": sa.bindparam("named")})
+
+
 class Leases(Repository):
     """What one server at a time does for all: names that are taken for a while. A server that is alone has them all."""
 
@@ -55,15 +63,15 @@ class Leases(Repository):
         """Take a name, or keep it longer; False while it is another server's."""
         if not self.instance.is_shared:
             return True
-        row = {"owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}
+        mine = {"me": self.instance.owner, "named": name}
+        lease = mine | {"length": int(seconds * SECOND)}
 
         def work(connection: sa.Connection) -> bool:
-            free = sa.or_(leases.c.owner == self.instance.owner, leases.c.lease_until < database_time())
-            found = connection.execute(sa.select(free).where(leases.c.name == name)).first()
+            found = connection.execute(_ASK, mine).first()
             if found is None:
-                connection.execute(leases.insert().values(row | {"name": name}))
+                connection.execute(_BEGIN, lease)
             elif found[0]:
-                connection.execute(leases.update().where(leases.c.name == name).values(row))
+                connection.execute(_RENEW, lease)
             return found is None or bool(found[0])
 
         return await self._executor.write(work)
@@ -130,6 +138,8 @@ class Changes(Repository):
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NO_LEASE: dict[str, Any] = {"lease_owner": None, "lease_until": None}
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOW = sa.bindparam("now", type_=sa.BigInteger)
 J = TypeVar("J", bound=Any)
 
 
@@ -201,11 +211,22 @@ class JobQueue(Repository, Generic[J]):
         c = self.jobs.c
         return sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.in_(list(job_ids)))
 
-    def _is_free(self, held: Collection[str] = ()) -> sa.ColumnElement[bool]:
-        """It waits, or its lease has ended and it is not `held` by this server itself."""
+    def _is_free(self) -> sa.ColumnElement[bool]:
+        """It waits, or its lease has ended and it is not `held` (a parameter) by this server itself."""
         c = self.jobs.c
-        left = sa.and_(c.state.in_(self.at_work), c.lease_until < database_time(), c.id.not_in(list(held)))
+        held = sa.bindparam("held", (), sa.Text, expanding=True)
+        left = sa.and_(c.state.in_(self.at_work), c.lease_until < database_time(), c.id.not_in(held))
         return sa.or_(c.state == QUEUED, left)
+
+    def _select_free(
+        self, *where: sa.ColumnElement[bool], order_by: Sequence[Any] = (), wait: bool = False
+    ) -> sa.Select[Any]:
+        """The first free job under conditions; servers that look at once get different ones unless they `wait`.
+
+        Queues keep what they look by, every second: making it costs more than running it.
+        """
+        chosen = self.jobs.select(self._is_free(), *where).order_by(*order_by).limit(1)
+        return chosen.with_for_update(of=self.jobs.table, skip_locked=not wait)
 
     def _take(
         self,
@@ -213,16 +234,15 @@ class JobQueue(Repository, Generic[J]):
         chosen: sa.Select[Any],
         now: int,
         seconds: float,
-        changes: dict[str, Any] | None = None,
-        wait: bool = False,
+        changes: Mapping[str, Any] = NOTHING,
+        **values: Any,
     ) -> J | None:
-        """Lease the first of the chosen jobs; unless they `wait`, servers that look at once get different ones."""
+        """Lease the job that `chosen` finds with `now` and other `values` of its parameters."""
         c = self.jobs.c
-        locked = chosen.limit(1).with_for_update(of=self.jobs.table, skip_locked=not wait)
-        found: J | None = self.jobs.first(connection, locked)
+        found: J | None = self.jobs.first(connection, chosen, values | {"now": now})
         if found is None:
             return None
-        taken = self._lease(seconds) | {"started_at": found.started_at or now, **(changes or {})}
+        taken = self._lease(seconds) | {"started_at": found.started_at or now, **changes}
         taken["state"] = RUNNING if found.state == QUEUED else found.state
         connection.execute(self.jobs.table.update().where(c.id == found.id).values(taken))
         return self.jobs.first(connection, self.jobs.select(c.id == found.id))

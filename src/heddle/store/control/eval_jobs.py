@@ -5,12 +5,13 @@ Where one server owns all, what still runs when it starts is queued again.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import sqlalchemy as sa
 
 from heddle.errors import Busy
-from heddle.store.control.coordination import CANCELLED, FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
+from heddle.store.control.coordination import CANCELLED, FAILED, NO_LEASE, NOW, QUEUED, RUNNING, SUCCEEDED, JobQueue
 from heddle.store.control.repository import Integer, Key, Mapped, Repository, Unique, writes
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
@@ -63,6 +64,8 @@ _jobs = Mapped(
 )
 eval_jobs = _jobs.table
 _c = eval_jobs.c
+_ASKED = _c.cancel_asked == 1
+_COUNTS = {"attempts": _c.attempts + 1, "crashes": sa.case((_c.state == RUNNING, _c.crashes + 1), else_=_c.crashes)}
 
 
 class EvalJobs(JobQueue[JobRow]):
@@ -113,17 +116,23 @@ class EvalJobs(JobQueue[JobRow]):
 
         A running job whose lease has ended is taken like one that waits, unless it is `held` by this server itself.
         """
+        chosen = self._next_cancelled if only_cancelled else self._next
+        given = {"kinds": list(kinds), "held": list(held)}
+        return await self._executor.write(lambda conn: self._take(conn, chosen, now, LEASE_SECONDS, _COUNTS, **given))
+
+    @cached_property
+    def _next(self) -> sa.Select[Any]:
+        return self._select_next(sa.or_(_ASKED, _c.not_before <= NOW))
+
+    @cached_property
+    def _next_cancelled(self) -> sa.Select[Any]:
+        return self._select_next(_ASKED)
+
+    def _select_next(self, ready: sa.ColumnElement[bool]) -> sa.Select[Any]:
         other = eval_jobs.alias()
-        asked = _c.cancel_asked == 1
-        ready = asked if only_cancelled else sa.or_(asked, _c.not_before <= now)
         at_work = sa.select(sa.func.count()).where(other.c.project_id == _c.project_id, other.c.state == RUNNING)
-        chosen = _jobs.select(self._is_free(held), _c.kind.in_(kinds), ready)
-        chosen = chosen.order_by(_c.cancel_asked.desc(), at_work.scalar_subquery(), _c.number)
-        counts = {
-            "attempts": _c.attempts + 1,
-            "crashes": sa.case((_c.state == RUNNING, _c.crashes + 1), else_=_c.crashes),
-        }
-        return await self._executor.write(lambda conn: self._take(conn, chosen, now, LEASE_SECONDS, counts))
+        order = (_c.cancel_asked.desc(), at_work.scalar_subquery(), _c.number)
+        return self._select_free(_c.kind.in_(sa.bindparam("kinds", expanding=True)), ready, order_by=order)
 
     async def next_time(self, kinds: Sequence[str]) -> int | None:
         """When the first job that waits may begin; None when none waits. Leases that end are not among it."""

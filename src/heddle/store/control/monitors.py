@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 import sqlalchemy as sa
 
 from heddle.errors import Busy
 from heddle.store.control.audit import audit
-from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue
+from heddle.store.control.coordination import NO_LEASE, NOW, QUEUED, RUNNING, JobQueue
 from heddle.store.control.repository import Integer, Key, Mapped, Repository, writes
 
 
@@ -208,8 +209,13 @@ class Deliveries(JobQueue[DeliveryRow]):
 
     async def take(self, now: int, held: Collection[str] = ()) -> DeliveryRow | None:
         """Begin to send the message whose time came first."""
-        chosen = _deliveries.select(self._is_free(held), _d.next_at <= now).order_by(_d.next_at)
-        return await self._executor.write(lambda connection: self._take(connection, chosen, now, LEASE_SECONDS))
+        return await self._executor.write(
+            lambda connection: self._take(connection, self._next, now, LEASE_SECONDS, held=list(held))
+        )
+
+    @cached_property
+    def _next(self) -> sa.Select[Any]:
+        return self._select_free(_d.next_at <= NOW, order_by=[_d.next_at])
 
     async def put_back(self, row: DeliveryRow, next_at: int) -> None:
         """Let a message of this server wait again, with what it knows of its attempts."""

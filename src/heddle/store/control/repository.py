@@ -6,7 +6,7 @@ import secrets
 import socket
 import types
 import typing
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import import_module
@@ -164,9 +164,11 @@ class Mapped(Generic[R]):
         """Store a row unless its key or another unique value is taken."""
         connection.execute(dialect_insert(connection, self.table).values(self.values(row)).on_conflict_do_nothing())
 
-    def first(self, connection: sa.Connection, query: sa.Select[Any]) -> R | None:
-        """The first row of a `select`."""
-        found = connection.execute(query).first()
+    def first(
+        self, connection: sa.Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None
+    ) -> R | None:
+        """The first row of a `select`, with `values` of its parameters."""
+        found = connection.execute(query, values).first()
         return None if found is None else self.row(found)
 
     def all(self, connection: sa.Connection, query: sa.Select[Any]) -> list[R]:

@@ -6,6 +6,7 @@ is what the requests before made of it, so that they are kept until the trainer 
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -287,10 +288,19 @@ class TinkerRequests(JobQueue[RequestRow]):
 
     async def lease(self, now: int, seconds: float, held: Collection[str], *, samples: bool) -> RequestRow | None:
         """Take the oldest sample that waits, or the oldest request whose turn it is in its run."""
+        chosen = self._next_sample if samples else self._next
+        return await self._executor.write(
+            lambda connection: self._take(connection, chosen, now, seconds, held=list(held))
+        )
+
+    @cached_property
+    def _next_sample(self) -> sa.Select[Any]:
+        return self._select_free(_q.kind == SAMPLE, order_by=[_q.number])
+
+    @cached_property
+    def _next(self) -> sa.Select[Any]:
         turn = sa.exists().where(_r.id == _q.target, _r.next_seq == _q.seq)
-        wanted = [_q.kind == SAMPLE] if samples else [_q.kind != SAMPLE, turn]
-        chosen = _requests.select(self._is_free(held), *wanted).order_by(_q.number)
-        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
+        return self._select_free(_q.kind != SAMPLE, turn, order_by=[_q.number])
 
     async def has_loaded(self, run_id: str, after: int) -> bool:
         """True where a run took other weights behind a request."""

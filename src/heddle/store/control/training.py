@@ -5,6 +5,7 @@ States of a job: queued -> running -> publishing -> succeeded | failed | cancell
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -128,17 +129,26 @@ class TrainJobs(JobQueue[JobRow]):
         What is `held` by this server itself is not taken. A job found in `publishing` keeps that state: only its
         publication is left to do.
         """
+        return await self._executor.write(
+            lambda connection: self._take(connection, self._next, now, seconds, held=list(held))
+        )
+
+    @cached_property
+    def _next(self) -> sa.Select[Any]:
         other = train_jobs.alias()
         same = sa.and_(other.c.model_id == _j.model_id, other.c.id != _j.id)
         at_work = sa.exists().where(same, other.c.state.in_(AT_WORK))
         older = sa.exists().where(same, other.c.state == QUEUED, other.c.number < _j.number)
-        chosen = _jobs.select(self._is_free(held), sa.or_(_j.state != QUEUED, ~older), ~at_work).order_by(_j.number)
-        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
+        return self._select_free(sa.or_(_j.state != QUEUED, ~older), ~at_work, order_by=[_j.number])
+
+    @cached_property
+    def _any_free(self) -> sa.Select[Any]:
+        return sa.select(_j.id).where(self._is_free()).limit(1)
 
     async def claim(self, job_id: str, now: int, seconds: float) -> JobRow | None:
         """Take one job, which nobody has; None when it is done or a server works on it."""
-        chosen = _jobs.select(_j.id == job_id, self._is_free())
-        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds, wait=True))
+        chosen = self._select_free(_j.id == job_id, wait=True)
+        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
 
     async def update(self, job_id: str, **changes: Any) -> None:
         """Set columns of a job of this server: state, step, parent_step, attempts, ...
@@ -159,7 +169,7 @@ class TrainJobs(JobQueue[JobRow]):
 
     async def is_any_free(self) -> bool:
         """True when a job waits, or its lease has ended; perhaps it may not begin yet."""
-        return await self._scalar(sa.select(_j.id).where(self._is_free()).limit(1)) is not None
+        return await self._scalar(self._any_free) is not None
 
     async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
         """Append an event of a job of this server, with the job's progress; False when its place is taken already.
