@@ -231,6 +231,18 @@ def test_projects_come_from_resources_and_else_from_the_header(server: HeddlePro
     assert len(Wire(server.url, other).calls()) == 2
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_header_names_a_project_in_either_encoding(server: HeddleProcess, project: str, encoding: str) -> None:
+    """UTF-8 comes from curl and from the Collector, Latin-1 from clients in Python and JavaScript."""
+    named, body = f"{project}-küche-{encoding}", request(span()).SerializeToString()
+    headers = {
+        **{name.encode(): value.encode() for name, value in PROTOBUF.items()},
+        b"project_id": named.encode(encoding),
+    }
+    assert httpx.post(f"{server.url}/v1/traces", content=body, headers=headers).status_code == 200
+    assert len(Wire(server.url, named).calls()) == 1
+
+
 def test_without_any_project_nothing_is_stored(server: HeddleProcess) -> None:
     body = request(span(), resource=NAMELESS).SerializeToString()
     answer = Exporter(server.url, None).send(body, PROTOBUF)

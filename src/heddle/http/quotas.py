@@ -353,7 +353,7 @@ def count_request(scope: Scope, group: str) -> None:
         meter.begin(group)
         parts, headers = scope.get("path_params", {}), Headers(scope=scope)
         project = f"{parts['entity']}/{parts['project']}" if {"entity", "project"} <= parts.keys() else ""
-        project = project or next((value for name in _PROJECT_HEADERS if (value := headers.get(name, "").strip())), "")
+        project = project or next((value for name in _PROJECT_HEADERS if (value := refs.project_in(headers, name))), "")
         if project and scope["heddle.caller"].scopes_in(project):
             meter.check(project)
 

@@ -40,7 +40,7 @@ def project_of(headers: Mapping[str, str], caller: Caller) -> str | None:
     Raises InvalidRequest for a malformed header, Forbidden for a project beyond the key's reach.
     """
     for name in PROJECT_HEADERS:
-        value = headers.get(name, "").strip()
+        value = refs.project_in(headers, name)
         if value:
             try:
                 caller.open(value)

@@ -67,6 +67,15 @@ def external_project(internal: str) -> str | None:
         return None
 
 
+def project_in(headers: Mapping[str, str], name: str) -> str:
+    """The `entity/project` in a header, which clients send in UTF-8 or in Latin-1; empty without one."""
+    text = headers.get(name, "").strip()
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
+
+
 def to_internal(ref: str) -> str:
     """One external ref in internal form; raises InvalidRequest when it has fewer than three segments."""
     parts = ref[len(EXTERNAL) :].split("/", 2)

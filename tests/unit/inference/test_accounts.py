@@ -99,6 +99,8 @@ def done(**fields: Any) -> Completion:
 @pytest.mark.parametrize("name", ["Compat-Project", "OpenAI-Project"])
 def test_the_project_comes_from_either_header(name: str) -> None:
     assert project_of({name: " team/p "}, ANN) == "team/p"
+    for encoding in ("utf-8", "latin-1"):  # headers are read as Latin-1
+        assert project_of({name: "küche/ü".encode(encoding).decode("latin-1")}, ANN) == "küche/ü"
 
 
 def test_the_project_of_a_bound_key_needs_no_header() -> None:

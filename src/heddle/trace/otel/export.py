@@ -39,7 +39,7 @@ from heddle.trace.otel.rejections import Cause, Rejected
 from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, decode_spans
 from heddle.trace.otel.span import OtelSpan, id_problem, to_span
 from heddle.trace.records import lenient
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.batched import group_pairs
 from heddle.wire.calls import CallsQuery, Filter, Start
 from heddle.wire.jsontypes import Json
@@ -255,7 +255,7 @@ class ProjectResolver:
     def of(cls, headers: Mapping[str, str], caller: Caller, settings: Settings) -> "ProjectResolver":
         """The resolver of a request."""
         default = "" if settings.default_project == "none" else settings.default_project
-        return cls(caller, headers.get(HEADER, "").strip(), default)
+        return cls(caller, refs.project_in(headers, HEADER), default)
 
     def resolve(self, resource: Json) -> str | None:
         """The `entity/project` of a resource; None where nothing names one.
