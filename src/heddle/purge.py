@@ -14,7 +14,6 @@ from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.http.routing import Admin, ProjectReq, ResponseModel, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.coordination import LIMITS
 from heddle.store.control.erasure import PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.project_tables import FoundCalls
@@ -80,7 +79,6 @@ class Purges:
             await self._store.erasure.forget_request(job.id, {"subject": subject, "id_sha256": digest}, done)
             details = {"subject": subject, "job": job.id, "removed": counts}
             await self._store.audit_log.note(run.caller.user, "purge", project, details)
-        self._store.call_aggregates.forget_projects()
         counts["blobs"] = counts.get("blobs", 0) + await self._store.purge_files()
         await self._store.compact()
         return {"removed": {name: count for name, count in sorted(counts.items()) if count}}
@@ -100,9 +98,7 @@ class Purges:
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
         await run.progress({"removed": counts, "models": ids})
         await self._store.erasure.project(project, job.id, counts)
-        await self._store.changes.count(LIMITS)
-        await self._store.objects.forget()
-        self._store.costs.forget(project)
+        await self._store.renew_caches([project])
 
     async def _subject(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:
         """Files, tables and stored responses go with the calls and objects that name them, unless others do, too."""
@@ -128,8 +124,7 @@ class Purges:
                 _add(counts, "calls", await self._store.calls.purge(project, part))
             await self._payloads(project, is_named, counts)
         await self._store.erasure.named(project, subject, name, counts)
-        await self._store.objects.forget()
-        self._store.costs.forget(project)
+        await self._store.renew_caches([project])
         await self._store.erasure.mentions(project, is_named, job.id, counts)
         await self._remove_unnamed(project, words, counts)
 

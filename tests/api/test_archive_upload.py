@@ -10,12 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support import scale
+from heddle.inference.served_model import TINY, TINY_FOLDER
+from tests.support import planted, scale
 from tests.support.archives import archive_of
 from tests.support.cli import heddle, make_key
 from tests.support.server import HeddleProcess
 
 OLD, NEW = "team/before", "other/after"
+ANY_KEY = {"authorization": "Bearer any"}
+MODELS = f"wandb-artifact:///{OLD}"
 CALLS = 300
 SECONDS = 180.0
 
@@ -159,3 +162,66 @@ def test_one_too_large_is_refused(tmp_path: Path) -> None:
         answer = httpx.post(f"{process.url}/archives/import", files={"file": os.urandom(1 << 20)})
         assert answer.status_code == 413 and "max_archive" in answer.json()["reason"]
         assert list((tmp_path / "data" / "imports").glob("*")) == []
+
+
+def fill(client: httpx.Client, folder: Path) -> None:
+    """A model, an adapter, rules, a price and a monitor."""
+    from tests.support.models import make_adapter  # it imports torch
+
+    named = {"project_id": OLD}
+    entity, project = OLD.split("/")
+    scorer = {"_type": "RegexMatchScorer", "_class_name": "RegexMatchScorer", "_bases": ["Scorer", "Object"]}
+    scorer |= {"name": "matches", "pattern": "a"}
+    made = planted.send(client, "/obj/create", {"obj": {**named, "object_id": "matches", "val": scorer}})
+    monitor = {"_type": "Monitor", "_class_name": "Monitor", "_bases": ["Object", "BaseModel"], "name": "monitor"}
+    monitor |= {"sampling_rate": 1.0, "op_names": ["ask"], "query": None, "active": True, "description": None}
+    monitor |= {"scorers": [f"weave:///{OLD}/object/matches:{made['digest']}"]}
+    adapter = str(make_adapter(folder / "adapter", TINY_FOLDER))
+    loaded = client.post("/v1/load_lora_adapter", json={"lora_name": f"{MODELS}/tuned", "lora_path": adapter})
+    assert loaded.status_code == 200, loaded.text
+    for path, body in (
+        ("/obj/create", {"obj": {**named, "object_id": "monitor", "val": monitor}}),
+        ("/cost/create", {**named, "costs": {"priced": {"prompt_token_cost": 1, "completion_token_cost": 1}}}),
+        ("/project/redaction/update", {**named, "kinds": ["email"], "paths": []}),
+        ("/v1/preview/models", {"entity": entity, "project": project, "name": "learner", "base_model": TINY}),
+    ):
+        planted.send(client, path, body)
+
+
+def show(client: httpx.Client, call_id: str) -> tuple[Any, bool, int]:
+    """What a new call holds, whether it has a price, and how many models of the project are served."""
+    usage = {"usage": {"priced": {"prompt_tokens": 3, "completion_tokens": 1, "requests": 1}}}
+    one = planted.call(OLD, call_id, call_id, inputs={"who": "ada@example.com"}, output="a", summary=usage)
+    planted.send(client, f"/v2/{OLD}/calls/complete", {"batch": [one]})
+    asked = {"project_id": OLD, "include_costs": True, "filter": {"call_ids": [call_id]}}
+    found = json.loads(client.post("/calls/stream_query", json=asked).text)
+    models = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    return found["inputs"], "costs" in found["summary"]["weave"], sum(model.startswith(MODELS) for model in models)
+
+
+@scale.on_sqlite
+def test_what_it_brings_holds_at_once_until_it_is_purged(tmp_path: Path) -> None:
+    """Models, rules, prices and monitors are remembered by a server."""
+    with HeddleProcess(tmp_path / "source", training="on") as source:
+        with httpx.Client(base_url=source.url, timeout=60, headers=ANY_KEY) as client:
+            fill(client, tmp_path)
+        done = heddle("export", tmp_path / "a", "--data", source.data)
+        assert done.returncode == 0, done.stderr
+    with (
+        HeddleProcess(tmp_path / "target", training="on") as target,
+        httpx.Client(base_url=target.url, timeout=60, headers=ANY_KEY) as client,
+    ):
+        client.get(f"/v1/models/{TINY}").raise_for_status()
+        assert show(client, "before") == ({"who": "ada@example.com"}, False, 0)
+        done = heddle("import", "archive", tmp_path / "a", "--to", target.url)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert show(client, "after") == ({"who": "[redacted email]"}, True, 2)
+        scored = {"project_id": OLD, "fields": ["weave_ref"]}
+        deadline = time.monotonic() + SECONDS
+        while not planted.send(client, "/feedback/query", scored)["result"]:
+            assert time.monotonic() < deadline, "no monitor scored the call"
+            time.sleep(0.1)
+        planted.send(client, "/project/purge", {"project_id": OLD, "subject": "project"})
+        while client.get(f"/v1/models/{MODELS}/tuned").status_code != 404:
+            assert time.monotonic() < deadline, "the adapter is served still"
+            time.sleep(0.1)

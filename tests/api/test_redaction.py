@@ -2,11 +2,14 @@
 
 import base64
 import sqlite3
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
+import pytest
 
 from heddle.inference.served_model import TINY
 from heddle.store.sqlite.database import DATABASE
@@ -92,23 +95,37 @@ def send_everything(client: httpx.Client, project: str, secret: str) -> None:
     assert exported.status_code == 200, exported.text
 
 
+def wait_for_rules(client: httpx.Client) -> None:
+    """Until rules hold in the process that answers this client: the others read them within a second."""
+    planted.send(client, "/project/redaction/update", {"project_id": "team/probe", "kinds": ["email"], "paths": []})
+    deadline, said = time.monotonic() + 60, ""
+    while "[redacted email]" not in said:
+        assert time.monotonic() < deadline
+        one = planted.call("team/probe", str(uuid.uuid4()), "t", inputs={"who": "probe@example.com"})
+        planted.send(client, "/v2/team/probe/calls/complete", {"batch": [one]})
+        said = client.post("/call/read", json={"project_id": "team/probe", "id": one["id"]}).text
+
+
 @scale.on_sqlite
-def test_nothing_redacted_reaches_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_redacted_reaches_a_file(tmp_path: Path, workers: int) -> None:
     data = tmp_path / "data"
     with (
-        HeddleProcess(data, large_field_bytes=100_000) as server,
+        HeddleProcess(data, large_field_bytes=100_000, workers=workers) as server,
         httpx.Client(base_url=server.url, timeout=60) as client,
     ):
         rules = {"project_id": OWN, "kinds": ["email"], "paths": ["inputs.address"]}
         told = planted.send(client, "/project/redaction/update", rules)
         assert (told["kinds"], told["paths"], told["is_own"]) == (["email"], ["inputs.address"], True)
+        wait_for_rules(client)
         send_everything(client, OWN, SECRET)
         assert planted.files_with(data, SECRET) == [] and planted.rows_with(data / DATABASE, SECRET) == []
         assert planted.files_with(data, PRIVATE) == []
         counts = planted.send(client, "/project/redaction/read", {"project_id": OWN})["redacted"]
         assert counts["path"] == 1 and counts["email"] > 10
         lines = client.get("/metrics").text.splitlines()
-        assert f'heddle_redacted_values_total{{kind="email"}} {float(counts["email"])}' in lines
+        probed = planted.send(client, "/project/redaction/read", {"project_id": "team/probe"})["redacted"]["email"]
+        assert f'heddle_redacted_values_total{{kind="email"}} {float(counts["email"] + probed)}' in lines
         calls = client.post("/calls/stream_query", json={"project_id": OWN}).text
         assert calls.count("[redacted email]") > 5
         settings = client.get("/project/sensitive_data_settings", params={"project_id": OWN}).json()

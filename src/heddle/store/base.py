@@ -15,7 +15,7 @@ from heddle.store.blobs.base import Blobs, Named
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.annotation_queues import AnnotationQueues
 from heddle.store.control.audit import AuditLog
-from heddle.store.control.coordination import Changes, Leases
+from heddle.store.control.coordination import ADAPTERS, LIMITS, MONITORS, Changes, Leases
 from heddle.store.control.costs import Costs
 from heddle.store.control.erasure import Erasure
 from heddle.store.control.eval_jobs import EvalJobs, Replays
@@ -382,6 +382,16 @@ class Store(ControlGroups, ABC):
     @abstractmethod
     async def compact(self) -> None:
         """Write the databases anew, so that their files hold nothing of what was removed."""
+
+    async def renew_caches(self, projects: Iterable[str]) -> None:
+        """Let every server read anew what it remembers of tables, after rows of projects came or went all at once."""
+        for project in projects:
+            self.costs.forget(project)
+        self.redaction.forget()
+        self.call_aggregates.forget_projects()
+        for name in (ADAPTERS, LIMITS, MONITORS):
+            await self.changes.count(name)
+        await self.objects.forget()
 
     async def purge_files(self) -> int:
         """Remove blobs that nothing names any more; returns how many.

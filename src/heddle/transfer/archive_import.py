@@ -182,21 +182,25 @@ class Import:
         """Store every member of an archive that was verified."""
         projects = [refs.internal_project(self._renames.name(name)) for name in archive.header.projects]
         self._redactors = await self._store.redaction.of(projects)
-        for kind in _ORDER:
+        try:
+            for kind in _ORDER:
+                await self._members(kind, archive)
+            await self._store.redaction.note(self._redactors)
+            # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
             for name, content in archive.members():
-                if name.startswith(kind):
-                    await self._member(kind, name, content)
-                    if self._tell is not None and time.monotonic() - self._told > _TELL_SECONDS:
-                        self._told = time.monotonic()
-                        await self._tell(
-                            {group: new + self.report.known[group] for group, new in self.report.new.items()}
-                        )
-        await self._store.redaction.note(self._redactors)
-        # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
-        for name, content in archive.members():
-            if name.startswith((BLOBS, FOLDERS)):
-                await self._file(name, content)
+                if name.startswith((BLOBS, FOLDERS)):
+                    await self._file(name, content)
+        finally:
+            await self._store.renew_caches(projects)
         return self.report
+
+    async def _members(self, kind: str, archive: ArchiveReader) -> None:
+        for name, content in archive.members():
+            if name.startswith(kind):
+                await self._member(kind, name, content)
+                if self._tell is not None and time.monotonic() - self._told > _TELL_SECONDS:
+                    self._told = time.monotonic()
+                    await self._tell({group: new + self.report.known[group] for group, new in self.report.new.items()})
 
     async def _member(self, kind: str, name: str, content: IO[bytes]) -> None:
         if kind in (BLOBS, FOLDERS):

@@ -8,8 +8,7 @@ import sqlalchemy as sa
 
 from heddle.store.control.agents.spans import renew_traces
 from heddle.store.control.audit import audit_log
-from heddle.store.control.coordination import ADAPTERS as ADAPTER_CHANGES
-from heddle.store.control.coordination import LIMITS, MONITORS, QUEUED, RUNNING, count_change
+from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.feedback import feedback
 from heddle.store.control.files import files
@@ -98,7 +97,6 @@ class Erasure(Repository):
         )
         emptied = audit_log.update().where(mine, audit_log.c.action.not_like("purge%")).values(details={})
         await self._execute(emptied)
-        await self._executor.write(_tell)
 
     async def models(self, model_ids: Sequence[str], counts: Counts) -> None:
         """Remove what is left of trainable models that were deleted."""
@@ -125,7 +123,6 @@ class Erasure(Repository):
                 await self._execute(change.values({author: ERASED_USER}))
         if kind == "user":
             await self._executor.write(lambda connection: _erase_series(connection, project, name))
-        await self._executor.write(_tell)
 
     async def mentions(self, project: str, is_named: Callable[[str], bool], job_id: str, counts: Counts) -> None:
         """Remove the rows in whose words anything stands that `is_named` knows, but the job that does it."""
@@ -231,12 +228,6 @@ class Erasure(Repository):
         """Let the job that purged name its subject no more."""
         change = eval_jobs.update().where(eval_jobs.c.id == job_id)
         connection.execute(change.values(body=body, progress=progress, crashes=0, attempts=1))
-
-
-def _tell(connection: sa.Connection) -> None:
-    """Let every server look again at what it keeps in memory."""
-    for name in (ADAPTER_CHANGES, LIMITS, MONITORS):
-        count_change(connection, name)
 
 
 def _erase_series(connection: sa.Connection, project: str, user: str) -> None:

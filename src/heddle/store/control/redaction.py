@@ -67,6 +67,7 @@ class Redaction(Repository):
         self.default = RedactionRules()
         self._own: dict[str, RedactionRules] = {}
         self._read_at = 0.0
+        self._changes = 0
         self._reading = asyncio.Lock()
 
     def set_default(self, kinds: str) -> None:
@@ -98,11 +99,11 @@ class Redaction(Repository):
         async with self._reading:
             if time.monotonic() - self._read_at <= _BELIEVED_SECONDS:
                 return  # who came before has read them
-            began = time.monotonic()
+            began, changes = time.monotonic(), self._changes
             query = sa.select(projects.c.project, projects.c.redaction).where(projects.c.redaction.is_not(None))
             rows = await self._tuples(query)
             self._own = {row[0]: RedactionRules(tuple(row[1]["kinds"]), tuple(row[1]["paths"])) for row in rows}
-            self._read_at = began
+            self._read_at = began if changes == self._changes else 0.0
 
     async def is_own(self, project: str) -> bool:
         """Whether a project has rules of its own."""
@@ -120,8 +121,12 @@ class Redaction(Repository):
             audit(connection, times.now(), user, "redaction.update", project, {"rules": stored})
 
         await self._executor.write(work)
-        async with self._reading:  # what is being read may be older
-            self._read_at = 0.0
+        self.forget()
+
+    def forget(self) -> None:
+        """Read the rules anew, as they have changed."""
+        self._changes += 1
+        self._read_at = 0.0
 
     async def note(self, redactors: Mapping[str, Redactor]) -> None:
         """Count what was taken out."""
@@ -132,7 +137,11 @@ class Redaction(Repository):
             for kind, count in redactor.found.items()
             if count
         ]
-        await Rejections(self._executor).add(found)
+        await self.add(found)
+
+    async def add(self, rows: Sequence[RejectionRow]) -> None:
+        """Add to the counts of what was taken out."""
+        await Rejections(self._executor).add(rows)
 
     async def counts(self, project: str | None = None) -> Counter[str]:
         """How many values were taken out of a project, or of all, by kind."""
