@@ -65,7 +65,7 @@ def check_gate(text: str) -> None:
     """The server's own evaluation finds the new policy better, in every row."""
     found = re.search(r"exact +(\d\S*) +(\d\S*) ", text)
     assert found is not None and float(found[2]) >= float(found[1]) + 0.2, text[-3000:]
-    assert "16 rows in both" in text and "held  score < 0" in text
+    assert "16 rows in both" in text and "passed  score < 0" in text
 
 
 def check_links(lines: list[str]) -> None:

@@ -21,6 +21,7 @@ HANDLED_SECONDS = 1800.0
 """A call that a monitor is about has been scored after so long, whatever goes wrong."""
 MAY_FAIL = ("Given up", "a provider does not answer", "attempts ended without progress")
 """How a job may end that everything went wrong for."""
+_ENDED_AT = assembly.COLUMNS.index("ended_at")
 
 
 class _Handler(logging.Handler):
@@ -138,9 +139,15 @@ class Checks:
         for table in (eval_jobs, train_jobs, alert_deliveries):
             rows = self._rows(sa.select(table.c.id, table.c.state).where(table.c.ended_at.is_(None)))
             found += [f"{table.name} {row.id} is {row.state}" for row in rows]
-        for table in (ended_calls, monitor_waiting, call_halves):
+        for table in (ended_calls, monitor_waiting):
             found += [f"{table.name} {tuple(row)[:4]}" for row in self._rows(sa.select(table))]
-        return found
+        # Servers forget a half whose call is stored once it has waited for a day.
+        halves = (row for row in self._rows(sa.select(call_halves)) if not self._is_whole(row.project, row.id))
+        return found + [f"{call_halves.name} {tuple(row)[:4]}" for row in halves]
+
+    def _is_whole(self, project: str, call_id: str) -> bool:
+        row = self._site.columns.rows.get((project, call_id))
+        return row is not None and row[_ENDED_AT] is not None
 
     def finish(self, clients: "Clients") -> None:
         """Look at everything once the servers had the time to end what they began."""
@@ -211,7 +218,6 @@ class Checks:
             self.violate(f"the step of training job {job_id} lacks its files, or has another's")
 
     def _check_calls(self, clients: "Clients") -> None:
-        ended = assembly.COLUMNS.index("ended_at")
         for row in self._rows(sa.select(eval_jobs).where(eval_jobs.c.kind == "score", eval_jobs.c.state == "failed")):
             if not row.error.startswith(MAY_FAIL) or self.begun.get(f"eval {row.id}", 0) < 2:
                 self.violate(f"scoring failed: {row.error}")
@@ -220,8 +226,7 @@ class Checks:
         from tests.simulation.site import PROJECT
 
         for call_id, wish in clients.calls.items():
-            row = self._site.columns.rows.get((PROJECT, call_id))
-            if row is None or row[ended] is None:
+            if not self._is_whole(PROJECT, call_id):
                 self.violate(f"{call_id} was acknowledged and is not stored as a whole")
             for monitor, switches in clients.switches.items():
                 is_missed = call_id not in self.scores.get(monitor, {})

@@ -255,7 +255,7 @@ def test_columns_are_chosen_from_the_data(page: Page, filled: str) -> None:
     open_calls(page, filled)
     page.get_by_role("button", name="Columns").click()
     page.get_by_role("checkbox", name="inputs.customer.tier").check()
-    page.get_by_label("User").uncheck()
+    page.get_by_role("checkbox", name="User", exact=True).uncheck()
     look(page, "calls-columns")
     page.get_by_label("Another path").fill("output.confidence")
     page.get_by_label("Another path").press("Enter")

@@ -81,7 +81,7 @@ def to_an_evaluation(page: Page) -> None:
     dialog.get_by_role("button", name="heddle-tiny").click()
     look(page, "walk-model")
     dialog.get_by_role("button", name="Start").click()
-    expect(page.get_by_role("heading", name="TextOverlapScorer", exact=True)).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="TextOverlapScorer.token_f1")).to_be_visible(timeout=30_000)
     expect(page.get_by_role("link", name="order-questions v0")).to_have_attribute("href", re.compile("/datasets/"))
 
 

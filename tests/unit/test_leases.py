@@ -17,7 +17,7 @@ from heddle.inference.limits import PROJECT, Limits, SharedLimits
 from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
-from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, leases
+from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, Changes, leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow, inference_places
@@ -98,6 +98,48 @@ def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two)
             again = await other.eval_jobs.take(["kind"], FAR)
             assert again is not None and again.id == lost.id
             assert await other.eval_jobs.take(["kind"], FAR) is None, "the other one was kept"
+
+    asyncio.run(main())
+
+
+def test_what_a_server_took_without_learning_of_it_waits_again(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 3)
+            known, lost, third = [await one.eval_jobs.take(["kind"], FAR) for _ in range(3)]
+            assert known is not None and lost is not None and third is not None
+            await one.eval_jobs.put_back_unknown([known.id, third.id])
+            assert await one.eval_jobs.count_open() == {("kind", "queued"): 1, ("kind", "running"): 2}
+            again = await other.eval_jobs.take(["kind"], FAR)
+            assert again is not None and (again.id, again.attempts) == (lost.id, 1), "the lost attempt does not count"
+            await other.eval_jobs.put_back_unknown([])
+            assert set(await one.eval_jobs.read_held()) == {known.id, third.id}, "those of another server stay"
+
+            await training_jobs(one, 1, 1)
+            job = await one.train_jobs.lease(1, 30)
+            assert job is not None
+            await one.train_jobs.update(job.id, state="publishing")
+            await one.train_jobs.put_back_unknown([])
+            published = await other.train_jobs.lease(1, 30)
+            assert published is not None and published.state == "publishing", "only its publication is left to do"
+
+    asyncio.run(main())
+
+
+def test_leases_end_by_job_and_by_server(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 3)
+            first, second = await one.eval_jobs.take(["kind"], FAR), await one.eval_jobs.take(["kind"], FAR)
+            theirs = await other.eval_jobs.take(["kind"], FAR)
+            assert first is not None and second is not None and theirs is not None
+            assert await one.eval_jobs.release_leases(second.id) == 1
+            again = await other.eval_jobs.take(["kind"], FAR)
+            assert again is not None and (again.id, again.attempts) == (second.id, 2)
+            assert await other.eval_jobs.take(["kind"], FAR) is None, "the others keep theirs"
+            alone = EvalJobs(one.eval_jobs._executor)
+            assert await one.eval_jobs.release_all_leases() == 0 and await alone.release_all_leases() == 3
+            assert await one.eval_jobs.take(["kind"], FAR) is not None
 
     asyncio.run(main())
 
@@ -309,6 +351,22 @@ def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
             before = await other.changes.number(ADAPTERS)
             await one.adapters.point(("team", "p", "policy"), 3)
             assert await other.changes.number(ADAPTERS) > before
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_alone_counts_its_own_changes(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, _):
+            shared, alone = one.changes, Changes(one.changes._executor)
+            before = await shared.number(ADAPTERS)
+            assert [await alone.number(name) for name in (ADAPTERS, LIMITS)] == [0, 0]
+            for expected in (1, 2):
+                await alone.count(ADAPTERS)
+                assert [await alone.number(name) for name in (ADAPTERS, LIMITS)] == [expected, 0]
+                assert await shared.number(ADAPTERS) == before + expected, "it is stored for others, too"
+            await shared.count(ADAPTERS)
+            assert (await alone.number(ADAPTERS), await shared.number(ADAPTERS)) == (2, before + 3)
 
     asyncio.run(main())
 
