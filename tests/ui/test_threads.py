@@ -90,7 +90,8 @@ def test_turns_are_paged_stepped_through_and_annotated(page: Page, talk: Wire) -
 def test_turns_of_plain_ops_long_names_and_unknown_threads(page: Page, talk: Wire) -> None:
     page.goto(f"/{talk.project}/weave/threads/talk")
     first = page.get_by_role("region", name="Turn 1")
-    expect(first.get_by_text("n:")).to_be_visible()
+    expect(first.get_by_role("article", name="User message")).to_contain_text("0")
+    expect(first.get_by_role("article", name="Assistant message")).to_contain_text("1")
     expect(first.get_by_role("link", name="turn")).to_be_visible()
     page.goto(f"/{talk.project}/weave/threads/{LONG}")
     expect(page.get_by_text("a very long answer").first).to_be_visible()
