@@ -30,7 +30,7 @@ from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL, Caller
 from heddle.errors import HeddleError, Unavailable
-from heddle.evals import monitors
+from heddle.evals import monitors, scoring
 from heddle.evals.jobs import JobRun, Jobs, Later
 from heddle.evals.monitors import Monitors
 from heddle.inference.adapters import FILES, Adapters, Address
@@ -42,6 +42,7 @@ from heddle.store import base
 from heddle.store.base import ControlGroups
 from heddle.store.clickhouse import assembly, call_writes
 from heddle.store.clickhouse.call_writes import CallWrites
+from heddle.store.control import redaction
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow
 from heddle.store.control.monitors import AlertRow
@@ -572,7 +573,7 @@ class Site:
 
     @contextlib.contextmanager
     def _patched(self) -> Iterator[None]:
-        clock = SimpleNamespace(time_ns=self._time_ns)
+        clock = SimpleNamespace(time_ns=self._time_ns, monotonic=self.loop.time)
 
         async def start(options: ProcessOptions) -> TrainingProcess:
             await asyncio.sleep(self.random.uniform(0.1, 5))
@@ -586,6 +587,8 @@ class Site:
         with contextlib.ExitStack() as stack:
             for owner, name, value in (
                 (times, "time", clock),
+                (redaction, "time", clock),
+                (scoring, "time", clock),
                 (times, "os", SimpleNamespace(urandom=self.random.randbytes)),
                 (times, "_last_ticks", 0),
                 (times, "_random_bytes", b""),
@@ -637,7 +640,7 @@ class Site:
         until = self.loop.time() + CALM_SECONDS
         while self.loop.time() < until and not self.checks.violations:
             await asyncio.sleep(30)
-            if not self.checks.what_is_open():
+            if not self.checks.what_is_open(clients):
                 break
         # Rules are judged, and endings handled, after the last job.
         await asyncio.sleep(400)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.simulation.run import explain, simulate_many
+from tests.simulation.run import explain, simulate, simulate_many
 
 pytestmark = pytest.mark.soak
 HOURS = 20.0
@@ -22,3 +22,10 @@ def test_a_thousand_hours() -> None:
     for outcome in done:
         assert not outcome.problems, explain(outcome, HOURS)
     assert hours >= 1000
+
+
+@pytest.mark.skipif(not os.environ.get("HEDDLE_SOAK"), reason="HEDDLE_SOAK=1 (make soak)")
+def test_hours_of_a_seed_are_the_same_again() -> None:
+    """Caches that last minutes of the real clock would show only after hours of the virtual one."""
+    first, _, again = (simulate(seed, 3.0).digest for seed in (1005, 1003, 1005))
+    assert first == again
