@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL
-from heddle.errors import Busy, Unavailable
+from heddle.errors import Busy, InvalidRequest, Unavailable
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
@@ -403,6 +403,21 @@ def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Pa
             await other.withdraw(policy, [2], "me")
             assert [version.row.step for version in await one.look()] == [2]
             assert one.find(Address("policy", 2, "team", "p"), LOCAL) is None
+
+    asyncio.run(main())
+
+
+def test_a_step_that_another_server_published_meanwhile_is_published(two: Two) -> None:
+    """A server stands still between its look and its write; the other one finishes the job's publication."""
+
+    async def main() -> None:
+        async with two.open() as (one, other):
+            row = AdapterRow("team", "p", "policy", 1, "base", "training/m/1", 1, "me")
+            await other.adapters.add(row)
+            await one.adapters.add(row)
+            assert len(await one.adapters.all()) == 1
+            with pytest.raises(InvalidRequest, match="exists already"):
+                await one.adapters.add(AdapterRow("team", "p", "policy", 1, "base", "training/other/1", 2, "me"))
 
     asyncio.run(main())
 

@@ -386,8 +386,11 @@ class Adapters(Repository):
 
     @writes
     def add(self, connection: sa.Connection, row: AdapterRow) -> None:
-        """Make a version known; raises InvalidRequest when it exists."""
-        if _versions.first(connection, _versions.select(*_is_version(row))) is not None:
+        """Make a version known; raises InvalidRequest when it exists, unless it is this one (of the same folder)."""
+        known = _versions.first(connection, _versions.select(*_is_version(row)))
+        if known is not None and known.folder == row.folder:
+            return  # another server published it, or the answer to that was lost
+        if known is not None:
             raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
         _versions.insert(connection, row)
         count_change(connection, ADAPTERS)
