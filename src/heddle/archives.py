@@ -19,7 +19,8 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
 from heddle.transfer.archive import ArchiveReader
-from heddle.transfer.archive_import import Import, Renames
+from heddle.transfer.archive_import import Import
+from heddle.transfer.renames import Renames
 from heddle.transfer.validation import ArchiveCheck
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json

@@ -21,8 +21,9 @@ from heddle.store.integrity import SqliteIntegrity
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import schema
 from heddle.transfer.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
-from heddle.transfer.archive_import import Renames, RowWriter, import_archive
+from heddle.transfer.archive_import import RowWriter, import_archive
 from heddle.transfer.export import export
+from heddle.transfer.renames import Renames
 from tests.support.inprocess import running_services
 from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
 
