@@ -68,7 +68,6 @@ def open_reader(path: Path) -> Session:
     """A connection that cannot write."""
     raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=128)
     raw.execute("PRAGMA query_only = ON")
-    raw.execute("PRAGMA cache_size = -8192")
     raw.execute("PRAGMA temp_store = MEMORY")
     raw.create_function("unicode_lower", 1, _lower, deterministic=True)
     return _session(raw)
