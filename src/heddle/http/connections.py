@@ -231,6 +231,10 @@ class _LingeringTransport:
         if not self._linger():
             self._transport.close()
 
+    def end_lingering(self) -> None:
+        """Let go of the protocol: what leads to itself would stay until the garbage collector's next look."""
+        self._linger = bool  # which says no
+
 
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with the limits of `Connections`, which a subclass names."""
@@ -256,6 +260,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Forget the connection."""
         self.limits.remove(self)
         super().connection_lost(exc)
+        self.transport.end_lingering()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, within the limit of what a head may take."""

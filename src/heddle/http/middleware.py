@@ -262,6 +262,7 @@ class _Exchange:
         if self.body is not None:
             self.body.close()
             received = self.body.received
+            del self.scope["heddle.body"]  # it leads to uvicorn's cycle, which keeps the scope
         method, settings = self.scope["method"], self.state.settings
         route, status = self.scope.get("route"), self.status or CLIENT_GONE
         self.state.metrics.count_answer(route, method, status, seconds, received, self.sent)

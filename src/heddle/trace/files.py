@@ -61,8 +61,12 @@ class FileForm:
         self._text = bytearray()
         self._header, self._value = bytearray(), bytearray()
         self._disposition = b""
-        self._parser = MultipartParser(
-            boundary,
+        self._boundary = boundary
+
+    async def receive(self, chunks: AsyncIterator[bytes]) -> None:
+        """Read the whole form; raises ValidationFailed when it is none, TooLarge and StorageFull."""
+        parser = MultipartParser(
+            self._boundary,
             {
                 "on_part_begin": self._on_part_begin,
                 "on_header_field": self._on_header_field,
@@ -74,12 +78,9 @@ class FileForm:
                 "on_end": self._on_end,
             },
         )
-
-    async def receive(self, chunks: AsyncIterator[bytes]) -> None:
-        """Read the whole form; raises ValidationFailed when it is none, TooLarge and StorageFull."""
         async for chunk in chunks:
             try:
-                self._parser.write(chunk)
+                parser.write(chunk)
             except FormParserError as error:
                 raise ValidationFailed.at(["body"], f"The form cannot be read: {error}", "multipart_invalid") from None
             if len(self._waiting) >= _WRITE_BYTES:

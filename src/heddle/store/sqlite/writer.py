@@ -173,7 +173,7 @@ class Writer:
         try:
             item.result = item.work(self._session)
         except HeddleError as error:
-            item.error = error
+            item.error = error.with_traceback(None)  # which would lead back to the item
         return item.error is None or (item.joint is None and self._session.raw.total_changes == before)
 
     def _apply_alone(self, item: _Item) -> None:
@@ -184,7 +184,7 @@ class Writer:
         try:
             item.result = item.work(self._session)
         except HeddleError as error:
-            item.error = error
+            item.error = error.with_traceback(None)
             raw.execute("ROLLBACK TO item")
             self._names.forget()
         raw.execute("RELEASE item")
