@@ -60,7 +60,7 @@ async def import_archive(
                 )
 
     writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER, check)
-    form = FileForm(boundary, lambda: writer, settings.max_archive)
+    form = FileForm(boundary, lambda _: writer, settings.max_archive)
     try:
         await form.receive(request.stream())
         form.require_file()

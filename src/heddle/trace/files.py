@@ -47,7 +47,8 @@ class FileForm:
     A small file waits in memory; of a large one the most is in `writer`, which the caller ends by `keep` or `discard`.
     """
 
-    def __init__(self, boundary: bytes, begin: Callable[[], BlobWriter], max_file: int) -> None:
+    def __init__(self, boundary: bytes, begin: Callable[[dict[str, str]], BlobWriter], max_file: int) -> None:
+        """`begin` gets the fields that came before the file."""
         self.fields: dict[str, str] = {}
         self.file_name: str | None = None
         self.writer: BlobWriter | None = None
@@ -115,7 +116,7 @@ class FileForm:
 
     def _write(self) -> BlobWriter:
         if self.writer is None:
-            self.writer = self._begin()
+            self.writer = self._begin(self.fields)
         waiting, self._waiting = bytes(self._waiting), bytearray()
         self.writer.write(waiting)
         return self.writer
@@ -241,8 +242,8 @@ async def file_create(request: Request, caller: Writer, settings: SettingsDep, s
     is_redacted = await store.redaction.is_on()
     redactors: dict[str, Redactor] = {}
 
-    def begin() -> BlobWriter:
-        named = form.fields.get("project_id")
+    def begin(fields: dict[str, str]) -> BlobWriter:
+        named = fields.get("project_id")
         is_free = not is_redacted or (named is not None and not store.redaction.has_rules(caller.open(named)))
         return store.blobs.begin() if is_free else RedactingWriter(store.blobs, redactors)
 

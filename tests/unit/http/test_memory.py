@@ -1,9 +1,13 @@
-"""What the C library does with freed memory, asked of a process of its own."""
+"""What processes of their own tell about memory: what the C library keeps, and what requests leave behind."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.support import garbage
+from tests.support.server import free_port
 
 PROGRAM = """
 import ctypes
@@ -33,3 +37,13 @@ def test_large_blocks_stay_apart_from_the_heap_after_one_was_freed(is_limited: b
     command = [sys.executable, "-c", PROGRAM.replace("{is_limited}", str(is_limited))]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.split() == mapped
+
+
+def test_requests_leave_nothing_for_the_garbage_collector(tmp_path: Path) -> None:
+    """What a request leaves in circles keeps its body and its answer, for as long as thousands of others take."""
+    command = [sys.executable, "-m", "tests.support.garbage", "serve", "--port", str(free_port())]
+    command += ["--data", str(tmp_path), "--model", "none", "--auth", "off"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("found ")]
+    assert found, run.stdout + run.stderr
+    assert found[0] < garbage.COUNT, run.stdout
