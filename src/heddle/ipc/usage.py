@@ -1,6 +1,7 @@
 """What the server and its processes use."""
 
 import os
+import resource
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 _PROCESSES = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FRESH_SECONDS = 0.2
-"""What was read is not read again so soon."""
+"""Other processes are not read again so soon."""
 
 
 class CpuMeter:
@@ -18,23 +19,31 @@ class CpuMeter:
     """
 
     def __init__(self) -> None:
-        self._most, self._read_at = 0.0, -_FRESH_SECONDS
+        self._counted, self._seen, self._read_at = 0.0, 0.0, -_FRESH_SECONDS
 
     def read(self) -> float:
-        """The seconds since this process began."""
-        if time.monotonic() - self._read_at < _FRESH_SECONDS:
-            return self._most
-        own = os.times()
-        ticks, below = _read_processes(), 0
-        waiting = [os.getpid()]
-        while waiting:
-            for child, used in ticks.get(waiting.pop(), ()):
-                below += used
-                waiting.append(child)
-        total = own.user + own.system + own.children_user + own.children_system + below / _TICKS
-        # A process that has ended and is not collected yet is nowhere.
-        self._most, self._read_at = max(self._most, total), time.monotonic()
-        return self._most
+        """The seconds since this process began; those of other processes may be some tenths of a second old."""
+        if time.monotonic() - self._read_at >= _FRESH_SECONDS:
+            seen = _read_others()
+            if seen < self._seen:
+                # A process that was collected during the look is in neither sum.
+                seen = _read_others()
+            # What is less than before belonged to a process that ended and was collected by nobody here.
+            self._counted += max(0.0, seen - self._seen)
+            self._seen, self._read_at = seen, time.monotonic()
+        return time.process_time() + self._counted
+
+
+def _read_others() -> float:
+    """CPU seconds of the processes below this one, living and collected."""
+    collected = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks, below = _read_processes(), 0
+    waiting = [os.getpid()]
+    while waiting:
+        for child, used in ticks.get(waiting.pop(), ()):
+            below += used
+            waiting.append(child)
+    return collected.ru_utime + collected.ru_stime + below / _TICKS
 
 
 def _read_processes() -> dict[int, list[tuple[int, int]]]:

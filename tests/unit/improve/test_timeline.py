@@ -73,3 +73,26 @@ def test_processes_count_while_they_live_and_after(monkeypatch: pytest.MonkeyPat
     ended = meter.read() - before
     # The system counts in hundredths.
     assert ended >= living >= used - 0.05 >= 0.25
+
+
+def test_what_processes_took_with_them_is_made_up_for_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that nobody collects takes its seconds with it; those of the next one count all the same."""
+    monkeypatch.setattr(usage, "_FRESH_SECONDS", 0)
+    meter = CpuMeter()
+    ignoring = "import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+    command = [sys.executable, "-c", f"{ignoring} subprocess.run([sys.executable, '-c', {BURN!r}])"]
+    for _ in range(2):
+        before = meter.read()
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert meter.read() - before >= 0.25
+        meter.read()
+
+
+def test_own_seconds_count_at_once() -> None:
+    meter = CpuMeter()
+    before = meter.read()
+    while sum(range(1000)) and meter.read() == before:
+        pass
+    assert meter.read() > before
