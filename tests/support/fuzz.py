@@ -7,6 +7,7 @@ import copy
 import gzip
 import json
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ import zstandard
 from tests.support import otlp
 from tests.support.tenant_requests import request_for
 from tests.support.tenants import Asked, Tenant, asked_routes
+
+# Changes of one body may put 300 levels into 300 others.
+sys.setrecursionlimit(10_000)
 
 CRLF = b"\r\n"
 STREAMS = ("/live", "/stream")
