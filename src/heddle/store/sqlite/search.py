@@ -67,6 +67,9 @@ _SOURCE = """calls c LEFT JOIN names n ON n.k = c.op LEFT JOIN body_in bi ON bi.
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
 _CODES = "INSERT OR REPLACE INTO search_codes VALUES (?, ?)"
 _DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
+_COUNT_REMOVED = """INSERT INTO search_state VALUES ('removed', ?, 0, ?)
+    ON CONFLICT (kind) DO UPDATE SET low = low + excluded.low"""
+_FEWEST_REMOVED = 1000
 
 
 def _mark(project: int) -> str:
@@ -139,6 +142,7 @@ def withdraw(raw: sqlite3.Connection, rids: Iterable[int], *, is_removed: bool =
         known = f"c.rid IN ({listed}) AND c.rid NOT IN (SELECT rid FROM search_waiting)"
         rows = raw.execute(f"SELECT c.rid, c.project, {_TEXTS} FROM {_SOURCE} WHERE {known} ORDER BY c.rid").fetchall()
         raw.executemany(_DELETE, [(row[0], _words(row[1:])) for row in rows])
+        raw.execute(_COUNT_REMOVED, (len(rows), VERSION))
         raw.execute(f"DELETE FROM search_codes WHERE rid IN ({listed})")
         if is_removed:
             raw.execute(f"DELETE FROM search_waiting WHERE rid IN ({listed})")
@@ -150,6 +154,23 @@ def lower(raw: sqlite3.Connection) -> None:
     """Behind the removal of calls: their numbers may be given again."""
     top = _top(raw)
     raw.execute("UPDATE search_state SET low = min(low, ?1), high = min(high, ?1) WHERE kind = 'calls'", (top,))
+
+
+def count_removed(raw: sqlite3.Connection) -> int:
+    """The entries that were taken out since the index was merged: their words are in the file, marked as gone."""
+    found = raw.execute("SELECT low FROM search_state WHERE kind = 'removed' AND version > 0").fetchone()
+    return int(found[0]) if found else 0
+
+
+def needs_merge(raw: sqlite3.Connection) -> bool:
+    """True where more entries were taken out than the index may hold."""
+    held = "ifnull((SELECT max(rid) FROM calls) - (SELECT min(rid) FROM calls) + 1, 0)"
+    return count_removed(raw) > max(_FEWEST_REMOVED, int(raw.execute(f"SELECT {held}").fetchone()[0]))
+
+
+def end_merge(raw: sqlite3.Connection, removed: int) -> None:
+    """Behind the last part of a merge: the words of so many entries are gone."""
+    raw.execute("UPDATE search_state SET low = max(0, low - ?) WHERE kind = 'removed'", (removed,))
 
 
 def merge(raw: sqlite3.Connection, is_first: bool) -> bool:

@@ -81,15 +81,21 @@ class SqliteControl:
         unused = await self.long_readers.read(lambda session: unused_names(session.raw))
         for part in batched(sorted(unused)):
             await self.writer.write(lambda session, part=part: self.names.erase(session.raw, part))  # type: ignore[misc]
-        is_first = True
-        while await self.writer.write(lambda session, first=is_first: search.merge(session.raw, first)):  # type: ignore[misc]
-            is_first = False
+        await self.merge_search()
         await self.writer.write_alone(_rewrite)
         deadline = time.monotonic() + _LOG_SECONDS
         while not await self.writer.write_alone(empty_log):
             if time.monotonic() > deadline:
                 raise Unavailable("Others still read what was removed; the write-ahead log cannot be emptied now")
             await asyncio.sleep(0.1)
+
+    async def merge_search(self) -> None:
+        """Write the index of text search anew, without the words of what was taken out."""
+        removed = await self.long_readers.read(lambda session: search.count_removed(session.raw))
+        is_first = True
+        while await self.writer.write(lambda session, first=is_first: search.merge(session.raw, first)):  # type: ignore[misc]
+            is_first = False
+        await self.writer.write(lambda session: search.end_merge(session.raw, removed))
 
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
@@ -208,7 +214,11 @@ class SqliteStore(Store):
         if is_idle and (wanted := self.indexes.wanted()):
             await writer.write(lambda session: self.indexes.build(session.raw, wanted))
             self.indexes.now_built(wanted)
-        if time.monotonic() - self._tidied_at > TIDY_SECONDS:
+        is_due = time.monotonic() - self._tidied_at > TIDY_SECONDS
+        readers = self._control.long_readers
+        if (is_idle or is_due) and await readers.read(lambda session: search.needs_merge(session.raw)):
+            await self._control.merge_search()
+        if is_due:
             self._tidied_at = time.monotonic()
             self.indexes.now_dropped(await writer.write(lambda session: self.indexes.tidy(session.raw)))
             await writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
