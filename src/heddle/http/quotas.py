@@ -81,7 +81,7 @@ class Meter:
     def begin_request(self, scope: Scope, group: str) -> None:
         """Count a request to a route of a group; raises QuotaReached, TooLarge.
 
-        A project that the address or a header names is looked at before the body is read, and counted once it is opened.
+        A project that address or header name is looked at before the body is read, and counted once it is opened.
         """
         self.begin(group)
         parts, headers = scope.get("path_params", {}), Headers(scope=scope)
