@@ -31,10 +31,11 @@ from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
 from heddle.trace.objects import ObjSchemaForInsert
 from heddle.trace.objects import prepare as prepare_object
-from heddle.trace.prices import PricedUsage, Tokens, default_prices
+from heddle.trace.prices import PricedUsage, default_prices
 from heddle.trace.refs import RefReader, readable
 from heddle.trace.tables import pack_rows
 from heddle.wire import jsontext, refs, times
+from heddle.wire.calls import Usage
 from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
@@ -83,9 +84,8 @@ class InferencePrices:
             price = prices.pick(own, model, at)
             if price is None:
                 return None
-            total = prompt_tokens + completion_tokens
-            tokens = Tokens(requests, prompt_tokens, completion_tokens, total, cached_tokens, created_tokens)
-            return PricedUsage.of(tokens, price).total
+            used = Usage(model, requests, prompt_tokens, completion_tokens, None, cached_tokens, created_tokens)
+            return PricedUsage.of(used, price).total
 
         return cost
 
