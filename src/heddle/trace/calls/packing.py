@@ -331,20 +331,3 @@ def run_id(run: str | None, project: str) -> str | None:
     if len(parts) != 1:
         raise InvalidRequest(f"Invalid wb_run_id: expected 'entity/project/run', got {run[:200]!r}")
     return run if ":" in run else f"{project}:{run}"
-
-
-def external_run_id(run: str | None) -> str | None:
-    """The external form of a stored run id."""
-    if not run:
-        return run
-    project, _, name = run.partition(":")
-    external = refs.external_project(project)
-    return f"{external}/{name}" if external else run
-
-
-def usage_dict(summary: str | None) -> dict[str, Any]:
-    """`usage` of a stored summary text, empty when there is none."""
-    if summary is None or '"usage"' not in summary:
-        return {}
-    usage = orjson.loads(summary).get("usage")
-    return usage if isinstance(usage, dict) else {}
