@@ -7,10 +7,9 @@ from importlib.resources import files
 import pytest
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
-from heddle.trace.calls.packing import read_usage, to_tokens
 from heddle.trace.prices import PricedUsage, Prices, call_costs, default_prices
 from heddle.wire import times
-from heddle.wire.calls import Usage
+from heddle.wire.calls import Usage, to_tokens
 
 PRICES = files("heddle.trace").joinpath("prices.json")
 
@@ -158,9 +157,9 @@ def test_models_without_a_price_are_named_and_have_no_entry() -> None:
 def test_numbers_are_read_forgivingly() -> None:
     """Texts of digits count, other things are 0."""
     odd = {"prompt_tokens": "5", "input_tokens": 2.9, "requests": True, "total_tokens": None}
-    assert read_usage("m", odd) == Usage("m", 1, 7, 0, None, 0, 0)
+    assert Usage.of("m", odd) == Usage("m", 1, 7, 0, None, 0, 0)
     odd = {"prompt_tokens": "many", "completion_tokens": [1], "total_tokens": float("inf"), "requests": {}}
-    assert read_usage("m", odd) == Usage("m", 0, 0, 0, 0, 0, 0)
+    assert Usage.of("m", odd) == Usage("m", 0, 0, 0, 0, 0, 0)
 
 
 def test_usage_is_priced_in_four_parts() -> None:

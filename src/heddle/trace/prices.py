@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
 from heddle.store.control.costs import ProjectPrices as ProjectPrices
-from heddle.trace.calls.packing import read_usage
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
-from heddle.wire.calls import Usage
+from heddle.wire.calls import ModelUsage, Usage, UsageSum
 
 Pick = Callable[[str], PriceRow | None]
 """The price row of a model, None when it has no price."""
@@ -27,7 +26,7 @@ class PricedUsage(NamedTuple):
     cache_creation_input_tokens_total_cost: float = 0.0
 
     @classmethod
-    def of(cls, used: Usage, price: PriceRow | None) -> "PricedUsage":
+    def of(cls, used: Usage | ModelUsage | UsageSum, price: PriceRow | None) -> "PricedUsage":
         """The cost of tokens; nothing without a price.
 
         Some providers count cached tokens inside the prompt tokens, some beside them; more cached tokens than prompt
@@ -66,7 +65,7 @@ def call_costs(usage: Mapping[str, Any], pick: Pick) -> CallCosts:
             continue
         price = pick(llm_id)
         if price is not None:
-            entries[llm_id] = cost_entry(read_usage(llm_id, reported), price)
+            entries[llm_id] = cost_entry(Usage.of(llm_id, reported), price)
         elif not reported or any(count is not None for count in reported.values()):
             # Spans without tokens have an entry of nulls.
             unpriced.append(llm_id)

@@ -19,7 +19,7 @@ from heddle.trace.calls.models import (
 )
 from heddle.wire import jsontext, refs, times
 from heddle.wire.call_summary import read_error
-from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
+from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage, to_tokens
 from heddle.wire.content import LONG_STRING, replace_content
 from heddle.wire.redaction import Redactor
 from heddle.wire.spans import AgentSpan
@@ -238,38 +238,7 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
     usage = summary.get("usage")
     if not isinstance(usage, dict):
         return []
-    return [read_usage(model, reported) for model, reported in usage.items() if isinstance(reported, dict)]
-
-
-def read_usage(model: str, reported: Mapping[str, Any]) -> Usage:
-    """The numbers of one entry of `summary.usage`: both spellings of a count are summed, what is no number counts 0."""
-    get = reported.get
-    return Usage(
-        model,
-        to_tokens(get("requests")),
-        to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
-        to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
-        None if get("total_tokens") is None else to_tokens(get("total_tokens")),
-        to_tokens(get("cache_read_input_tokens")),
-        to_tokens(get("cache_creation_input_tokens")),
-    )
-
-
-_MAX_TOKENS = 10**12
-"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
-
-
-def to_tokens(value: Any) -> int:
-    """A reported count as an integer; texts of numbers count, anything else is 0."""
-    if value is None:
-        return 0
-    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
-        return value
-    if isinstance(value, (int, float)):
-        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
-    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
-        return to_tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
-    return 0
+    return [Usage.of(model, reported) for model, reported in usage.items() if isinstance(reported, dict)]
 
 
 def client_summary(summary: dict[str, Any]) -> dict[str, Any]:
