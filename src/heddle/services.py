@@ -36,8 +36,8 @@ from heddle.store.base import Store
 from heddle.store.data_folder import BackupState, Measured
 from heddle.store.open import opened_store
 from heddle.trace.alerts.service import AlertService
+from heddle.trace.otel.export import Cause
 from heddle.trace.otel.reading import from_dump
-from heddle.trace.otel.rejections import Cause
 from heddle.trace.project import Retention
 from heddle.trace.records import InferencePrices, TraceRecords
 from heddle.trace.training_data import TrainingData

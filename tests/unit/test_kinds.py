@@ -9,8 +9,7 @@ import pytest
 
 from heddle.store.clickhouse import schema
 from heddle.store.sqlite import migrations
-from heddle.wire.call_summary import kind_of
-from heddle.wire.calls import CallsQuery
+from heddle.wire.calls import CallsQuery, kind_of
 from tests.support import two_stores, written_calls
 from tests.support.two_stores import TwoStores
 from tests.support.written_calls import PROJECT

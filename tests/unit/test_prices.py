@@ -7,8 +7,9 @@ from importlib.resources import files
 import pytest
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
-from heddle.trace.prices import PricedUsage, Prices, Tokens, call_costs, default_prices, to_tokens
+from heddle.trace.prices import PricedUsage, Prices, call_costs, default_prices
 from heddle.wire import times
+from heddle.wire.calls import Usage, to_tokens
 
 PRICES = files("heddle.trace").joinpath("prices.json")
 
@@ -155,21 +156,19 @@ def test_models_without_a_price_are_named_and_have_no_entry() -> None:
 
 def test_numbers_are_read_forgivingly() -> None:
     """Texts of digits count, other things are 0."""
-    assert Tokens.of({"prompt_tokens": "5", "input_tokens": 2.9, "requests": True, "total_tokens": None}) == Tokens(
-        requests=1, prompt_tokens=7
-    )
+    odd = {"prompt_tokens": "5", "input_tokens": 2.9, "requests": True, "total_tokens": None}
+    assert Usage.of("m", odd) == Usage("m", 1, 7, 0, None, 0, 0)
     odd = {"prompt_tokens": "many", "completion_tokens": [1], "total_tokens": float("inf"), "requests": {}}
-    assert Tokens.of(odd) == Tokens()
+    assert Usage.of("m", odd) == Usage("m", 0, 0, 0, 0, 0, 0)
 
 
-def test_priced_usage_sums_up() -> None:
-    """Parts add up one by one; nothing without a price."""
-    tokens = Tokens(prompt_tokens=10, completion_tokens=5, cache_read_input_tokens=4, cache_creation_input_tokens=1)
-    once = PricedUsage.of(tokens, price("2024-01-01"))
-    assert once.total == pytest.approx(5 * 0.01 + 5 * 0.1 + 4 * 0.001 + 1 * 0.02)
-    assert (once + once).total == pytest.approx(2 * once.total)
-    assert PricedUsage.of(tokens, None) == PricedUsage()
-    assert PricedUsage() + once == once
+def test_usage_is_priced_in_four_parts() -> None:
+    """Nothing without a price."""
+    used = Usage("m", 0, prompt=10, completion=5, total=None, cache_read=4, cache_creation=1)
+    priced = PricedUsage.of(used, price("2024-01-01"))
+    assert priced == pytest.approx((5 * 0.01, 5 * 0.1, 4 * 0.001, 1 * 0.02))
+    assert priced.total == pytest.approx(sum(priced))
+    assert PricedUsage.of(used, None) == PricedUsage()
 
 
 def test_the_default_prices_hold_together() -> None:

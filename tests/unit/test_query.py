@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import HeddleError, InvalidField, InvalidRequest, ValidationFailed
-from heddle.wire import calls, query
-from heddle.wire.calls import FieldKind
+from heddle.wire import query
+from heddle.wire.call_fields import FieldKind, resolve_field
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Or, parse_query, split_path
 
 ONE = {"$literal": 1}
@@ -223,7 +223,7 @@ def test_an_escaped_dot_stays_inside_its_part(parts: list[str]) -> None:
     ],
 )
 def test_fields_resolve(path: str, kind: FieldKind, column: str, rest: tuple[str, ...]) -> None:
-    field = calls.resolve_field(path)
+    field = resolve_field(path)
     assert (field.kind, field.column, field.path) == (kind, column, rest)
 
 
@@ -234,7 +234,7 @@ def test_fields_resolve(path: str, kind: FieldKind, column: str, rest: tuple[str
 )
 def test_unknown_fields_are_refused(path: str) -> None:
     with pytest.raises(InvalidField):
-        calls.resolve_field(path)
+        resolve_field(path)
 
 
 def test_the_text_of_a_query_is_refused_before_it_is_parsed() -> None:

@@ -17,7 +17,7 @@ def test_short_texts_are_remembered_and_long_ones_are_not() -> None:
     assert made == ["abc", "abcd", "abcd"]
     for text in ("x", "y", "abc"):
         upper(text)
-    assert made[3:] == ["x", "y", "abc"], "the oldest goes"
+    assert made[3:] == ["x", "y", "abc"], "beyond the most it begins anew"
 
 
 def test_failures_are_not_remembered() -> None:

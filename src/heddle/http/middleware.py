@@ -16,7 +16,7 @@ from heddle.auth import API_KEY_HEADERS, OPENED, check_origin, is_by_a_browser
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
-from heddle.http.quotas import METER, Meter, count_request
+from heddle.http.quotas import METER, Meter
 from heddle.http.routing import HotRoutes
 from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
@@ -110,8 +110,8 @@ class RequestMiddleware:
         if state.quotas.is_on:
             exchange.begin_counting()
         app = self._hot.find(scope)
-        if app is not None:
-            count_request(scope, scope["route"].group)
+        if app is not None and exchange.meter is not None:
+            exchange.meter.begin_request(scope, scope["route"].group)
         await (app or self._app)(scope, exchange.receive, exchange.send)
 
 

@@ -78,6 +78,18 @@ class Meter:
             self._group = group
             self._enter((KEY, self._key))
 
+    def begin_request(self, scope: Scope, group: str) -> None:
+        """Count a request to a route of a group; raises QuotaReached, TooLarge.
+
+        A project that address or header name is looked at before the body is read, and counted once it is opened.
+        """
+        self.begin(group)
+        parts, headers = scope.get("path_params", {}), Headers(scope=scope)
+        project = f"{parts['entity']}/{parts['project']}" if {"entity", "project"} <= parts.keys() else ""
+        project = project or next((value for name in _PROJECT_HEADERS if (value := refs.project_in(headers, name))), "")
+        if project and scope["heddle.caller"].scopes_in(project):
+            self.check(project)
+
     def check(self, project_id: str) -> None:
         """Raise QuotaReached or TooLarge where the request exceeds the quotas of a project; counts nothing."""
         for quota in self._quotas.of((PROJECT, project_id)) if self._group else ():
@@ -342,20 +354,6 @@ async def stored_bytes(store: Store, project: str) -> int:
     found = await store.projects.stored_bytes(project)
     calls, rows = await store.calls.storage_size(project), await store.tables.total_size(project)
     return calls + rows + found.objects + found.files
-
-
-def count_request(scope: Scope, group: str) -> None:
-    """Count a request to a route of a group, where there are quotas; raises QuotaReached, TooLarge.
-
-    A project that the address or a header names is looked at before the body is read, and counted once it is opened.
-    """
-    if (meter := scope.get(METER)) is not None:
-        meter.begin(group)
-        parts, headers = scope.get("path_params", {}), Headers(scope=scope)
-        project = f"{parts['entity']}/{parts['project']}" if {"entity", "project"} <= parts.keys() else ""
-        project = project or next((value for name in _PROJECT_HEADERS if (value := refs.project_in(headers, name))), "")
-        if project and scope["heddle.caller"].scopes_in(project):
-            meter.check(project)
 
 
 def count_file(scope: Scope) -> None:

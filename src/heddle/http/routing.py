@@ -30,7 +30,7 @@ from heddle.auth import Authenticator, Caller, Scope, is_own_page
 from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge, ValidationFailed
 from heddle.http.failures import details
 from heddle.http.metrics import NO_GROUP, Metrics
-from heddle.http.quotas import Quotas, count_request
+from heddle.http.quotas import METER, Quotas
 from heddle.http.state import EventStreams, ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -244,7 +244,8 @@ class Route(APIRoute):
 
     async def handle(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Serve a request that matches, within the quotas."""
-        count_request(scope, self.group)
+        if (meter := scope.get(METER)) is not None:
+            meter.begin_request(scope, self.group)
         await super().handle(scope, receive, send)
 
     async def _answer_first(self, scope: ASGIScope, receive: Receive, send: Send) -> None:

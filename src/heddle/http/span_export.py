@@ -14,15 +14,16 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import heddle
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.wire.otlp import PROTOBUF, Attributes, RequestSpan, decode_partial_success, encode_spans
+from heddle.wire.otlp import PROTOBUF, decode_partial_success, write
 
 if TYPE_CHECKING:
     import httpx
@@ -38,6 +39,23 @@ _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})
 _NOT_EXPORTED = frozenset(("/health", "/ready", "/metrics"))
 """What probes and Prometheus ask all the time."""
 SENT, DROPPED, FAILED = "sent", "dropped", "failed"
+_SERVER, _ERROR = 2, 2
+_TIME = Struct("<BQ")
+Attributes = Mapping[str, str | int]
+
+
+class RequestSpan(NamedTuple):
+    """A span of the kind SERVER; ids in hexadecimal, instants in nanoseconds."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    """Empty for the first of a trace."""
+    name: str
+    start: int
+    end: int
+    attributes: Attributes
+    is_error: bool
 
 
 class SpanExport:
@@ -127,7 +145,7 @@ class SpanExport:
         """Send spans, again where that may help; returns how many were not taken."""
         import httpx
 
-        body = encode_spans(self._resource, "heddle", batch)
+        body = _encode_spans(self._resource, "heddle", batch)
         trace, span = secrets.token_hex(16), secrets.token_hex(8)
         headers = {**self._headers, "content-type": PROTOBUF, "traceparent": f"00-{trace}-{span}-00"}
         for pause in (*_RETRY_SECONDS, None):
@@ -196,3 +214,30 @@ def _is_local(address: str) -> bool:
         probe.bind((address, 0))
         return True
     return False
+
+
+def _encode_spans(resource: Attributes, scope: str, spans: Iterable[RequestSpan]) -> bytes:
+    """An ExportTraceServiceRequest of one resource."""
+    scoped = write(1, write(1, scope)) + b"".join(write(2, _encode_span(span)) for span in spans)
+    return write(1, write(1, _pairs(1, resource)) + write(2, scoped))
+
+
+def _encode_span(span: RequestSpan) -> bytes:
+    parent = write(4, bytes.fromhex(span.parent_id)) if span.parent_id else b""
+    return b"".join((
+        write(1, bytes.fromhex(span.trace_id)),
+        write(2, bytes.fromhex(span.span_id)),
+        parent,
+        write(5, span.name),
+        write(6, _SERVER),
+        _TIME.pack(7 << 3 | 1, span.start),
+        _TIME.pack(8 << 3 | 1, span.end),
+        _pairs(9, span.attributes),
+        write(15, write(3, _ERROR)) if span.is_error else b"",
+    ))  # fmt: skip
+
+
+def _pairs(field: int, attributes: Attributes) -> bytes:
+    """Attributes as KeyValue messages; numbers are not negative."""
+    values = {key: write(3 if isinstance(value, int) else 1, value) for key, value in attributes.items()}
+    return b"".join(write(field, write(1, key) + write(2, value)) for key, value in values.items())

@@ -15,7 +15,8 @@ from pydantic import (
 
 from heddle.errors import HeddleError
 from heddle.wire.aggregates import MODEL, check_measure
-from heddle.wire.calls import CallConditions, OrderTerm, resolve_field
+from heddle.wire.call_fields import resolve_field
+from heddle.wire.calls import CallConditions, OrderTerm
 from heddle.wire.query import fields, parse_query
 
 

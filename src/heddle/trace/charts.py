@@ -33,7 +33,8 @@ from heddle.wire.aggregates import (
     uniform_runs,
 )
 from heddle.wire.buckets import make_buckets, percentile_of, readable_width, zone_of
-from heddle.wire.calls import CallsQuery, UniformRun, cost_of_tokens, resolve_field
+from heddle.wire.call_fields import resolve_field
+from heddle.wire.calls import CallsQuery, UniformRun
 from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.query import QueryBody
 
@@ -262,7 +263,7 @@ class _Figures:
         cut = [piece for run in runs for piece in cut_run(run, changes)]
         costs: dict[tuple[str, int], list[float | None]] = {}
         for row in await self.store.call_aggregates.usage(self.query, cut, split=self.split):
-            cost = cost_of_tokens(cost_of, row, row.priced_at)
+            cost = cost_of(row, row.priced_at)
             if cost is None:
                 self.unpriced.add(row.model)
             costs.setdefault((row.name, row.bucket), []).append(cost)

@@ -38,7 +38,8 @@ from heddle.ipc import json_schemas
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.builtin_classes import AnnotationSpec, kind_of, normalise
 from heddle.trace.calls.models import PageReq
-from heddle.wire import calls, jsontext, query, refs
+from heddle.wire import jsontext, query, refs
+from heddle.wire.call_fields import resolve_field
 from heddle.wire.jsontypes import Json
 
 MAX_NAME, MAX_ALIAS, MAX_TAG = 128, 128, 256
@@ -115,7 +116,7 @@ def check_monitor(base_class: str | None, leaf_class: str | None, value: Any) ->
     except ValidationFailed:
         return
     for field in query.fields(parsed):
-        calls.resolve_field(field)
+        resolve_field(field)
 
 
 Aliases = Annotated[list[str], AfterValidator(check_aliases)]

@@ -2,78 +2,23 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
 from heddle.store.control.costs import ProjectPrices as ProjectPrices
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
+from heddle.wire.calls import ModelUsage, Usage, UsageSum
 
 Pick = Callable[[str], PriceRow | None]
 """The price row of a model, None when it has no price."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens that a call used of one model, as reported; both spellings of prompt and completion are summed."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    cache_read_input_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-
-    @classmethod
-    def of(cls, usage: Mapping[str, Any]) -> "Tokens":
-        """The numbers of one entry of `summary.usage`; what is no number counts 0."""
-        get = usage.get
-        return cls(
-            to_tokens(get("requests")),
-            to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
-            to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
-            to_tokens(get("total_tokens")),
-            to_tokens(get("cache_read_input_tokens")),
-            to_tokens(get("cache_creation_input_tokens")),
-        )
-
-    @property
-    def uncached_prompt_tokens(self) -> int:
-        """The prompt tokens at the full price.
-
-        Some providers count cached tokens inside the prompt tokens, some beside them; more cached tokens than prompt
-        tokens can only stand beside.
-        """
-        cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
-        return self.prompt_tokens - cached if cached <= self.prompt_tokens else self.prompt_tokens
-
-
-_TOKENS = tuple(one.name for one in fields(Tokens))
-_tokens_of = attrgetter(*_TOKENS)
-_MAX_TOKENS = 10**12
-"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
-
-
-def to_tokens(value: Any) -> int:
-    """A reported count as an integer; texts of numbers count, anything else is 0."""
-    if value is None:
-        return 0
-    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
-        return value
-    if isinstance(value, (int, float)):
-        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
-    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
-        return to_tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class PricedUsage:
-    """What tokens come to, in the price's unit; sums of several are made with `+`."""
+class PricedUsage(NamedTuple):
+    """What tokens come to, in the price's unit."""
 
     prompt_tokens_total_cost: float = 0.0
     completion_tokens_total_cost: float = 0.0
@@ -81,30 +26,27 @@ class PricedUsage:
     cache_creation_input_tokens_total_cost: float = 0.0
 
     @classmethod
-    def of(cls, tokens: Tokens, price: PriceRow | None) -> "PricedUsage":
-        """The cost of tokens; nothing without a price."""
+    def of(cls, used: Usage | ModelUsage | UsageSum, price: PriceRow | None) -> "PricedUsage":
+        """The cost of tokens; nothing without a price.
+
+        Some providers count cached tokens inside the prompt tokens, some beside them; more cached tokens than prompt
+        tokens can only stand beside.
+        """
         if price is None:
             return cls()
+        cached = used.cache_read + used.cache_creation
         return cls(
-            tokens.uncached_prompt_tokens * price.prompt_token_cost,
-            tokens.completion_tokens * price.completion_token_cost,
-            tokens.cache_read_input_tokens * price.cache_read_input_token_cost,
-            tokens.cache_creation_input_tokens * price.cache_creation_input_token_cost,
+            (used.prompt - cached if cached <= used.prompt else used.prompt) * price.prompt_token_cost,
+            used.completion * price.completion_token_cost,
+            used.cache_read * price.cache_read_input_token_cost,
+            used.cache_creation * price.cache_creation_input_token_cost,
         )
-
-    def __add__(self, other: "PricedUsage") -> "PricedUsage":
-        """Both together."""
-        return PricedUsage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @property
     def total(self) -> float:
         """All four parts together."""
         prompt = self.prompt_tokens_total_cost + self.cache_read_input_tokens_total_cost
         return prompt + self.cache_creation_input_tokens_total_cost + self.completion_tokens_total_cost
-
-
-_COSTS = tuple(one.name for one in fields(PricedUsage))
-_costs_of = attrgetter(*_COSTS)
 
 
 class CallCosts(NamedTuple):
@@ -123,18 +65,28 @@ def call_costs(usage: Mapping[str, Any], pick: Pick) -> CallCosts:
             continue
         price = pick(llm_id)
         if price is not None:
-            entries[llm_id] = cost_entry(Tokens.of(reported), price)
+            entries[llm_id] = cost_entry(Usage.of(llm_id, reported), price)
         elif not reported or any(count is not None for count in reported.values()):
             # Spans without tokens have an entry of nulls.
             unpriced.append(llm_id)
     return CallCosts(entries, sorted(unpriced))
 
 
-def cost_entry(tokens: Tokens, price: PriceRow) -> dict[str, Any]:
+def cost_entry(used: Usage, price: PriceRow) -> dict[str, Any]:
     """One entry of `summary.weave.costs`."""
-    counts = dict(zip(_TOKENS, _tokens_of(tokens), strict=True))
-    costs = dict(zip(_COSTS, _costs_of(PricedUsage.of(tokens, price)), strict=True))
-    return counts | costs | _shown(price)
+    return describe_tokens(used) | PricedUsage.of(used, price)._asdict() | _shown(price)
+
+
+def describe_tokens(used: Usage) -> dict[str, int]:
+    """The counts of an answer; a total that was not reported is 0."""
+    return {
+        "requests": used.requests,
+        "prompt_tokens": used.prompt,
+        "completion_tokens": used.completion,
+        "total_tokens": used.total or 0,
+        "cache_read_input_tokens": used.cache_read,
+        "cache_creation_input_tokens": used.cache_creation,
+    }
 
 
 @lru_cache(maxsize=1024)

@@ -31,11 +31,12 @@ from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
 from heddle.trace.objects import ObjSchemaForInsert
 from heddle.trace.objects import prepare as prepare_object
-from heddle.trace.prices import PricedUsage, Tokens, default_prices
+from heddle.trace.prices import PricedUsage, default_prices
 from heddle.trace.refs import RefReader, readable
 from heddle.trace.tables import pack_rows
 from heddle.wire import jsontext, refs, times
-from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
+from heddle.wire.calls import CostOf, ModelUsage, Usage, UsageSum
+from heddle.wire.inference import InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
@@ -70,22 +71,9 @@ class InferencePrices:
         own = await self._store.costs.project_rows(project) if project else {}
         prices = default_prices()
 
-        def cost(
-            model: str,
-            at: int,
-            *,
-            requests: int,
-            prompt_tokens: int,
-            completion_tokens: int,
-            cached_tokens: int,
-            created_tokens: int = 0,
-        ) -> float | None:
-            price = prices.pick(own, model, at)
-            if price is None:
-                return None
-            total = prompt_tokens + completion_tokens
-            tokens = Tokens(requests, prompt_tokens, completion_tokens, total, cached_tokens, created_tokens)
-            return PricedUsage.of(tokens, price).total
+        def cost(used: Usage | ModelUsage | UsageSum, at: int) -> float | None:
+            price = prices.pick(own, used.model, at)
+            return None if price is None else PricedUsage.of(used, price).total
 
         return cost
 

@@ -1,7 +1,6 @@
 """Token usage of traces, rolled up along their calls, and usage and metrics of calls over time."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel,
 from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
-from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
+from heddle.trace.prices import PricedUsage, ProjectPrices, default_prices, describe_tokens
 from heddle.trace.rows import TimeRangeReq
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure, Value, uniform_runs
@@ -27,7 +26,7 @@ from heddle.wire.buckets import (
     percentile_name,
     percentile_of,
 )
-from heddle.wire.calls import CallsQuery, Filter, UsageRow
+from heddle.wire.calls import CallsQuery, Filter, Usage, UsageRow
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Calls")
@@ -130,13 +129,10 @@ def own_usage(row: UsageRow, prices: ProjectPrices | None) -> dict[str, Entry]:
     """A call's own entries by model; all-zero ones are dropped. Cost fields are null without prices."""
     entries: dict[str, Entry] = {}
     for usage in row.usage:
-        total = usage.total or usage.prompt + usage.completion
-        caches = usage.cache_read, usage.cache_creation
-        tokens = Tokens(usage.requests, usage.prompt, usage.completion, total, *caches)
-        entry: Entry = asdict(tokens)
+        entry: Entry = describe_tokens(usage._replace(total=usage.total or usage.prompt + usage.completion))
         if any(entry.values()):
             priced = None if prices is None else default_prices().pick(prices, usage.model, row.started_at)
-            costs = asdict(PricedUsage.of(tokens, priced))
+            costs = PricedUsage.of(usage, priced)._asdict()
             entries[usage.model] = entry | (dict.fromkeys(costs) if prices is None else costs)
     return entries
 
@@ -312,13 +308,10 @@ def _usage_buckets(
 
 def cost_of_sums(prices: ProjectPrices, model: str, sums: Mapping[str, float]) -> dict[str, float]:
     """Costs of a bucket's token sums at the newest price, whatever the calls' dates."""
-    tokens = Tokens(
-        prompt_tokens=int(sums.get("input_tokens", 0)),
-        completion_tokens=int(sums.get("output_tokens", 0)),
-        cache_read_input_tokens=int(sums.get("cache_read_input_tokens", 0)),
-        cache_creation_input_tokens=int(sums.get("cache_creation_input_tokens", 0)),
-    )
-    priced = PricedUsage.of(tokens, default_prices().pick(prices, model, None))
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    prompt, completion, *caches = (int(sums.get(name, 0)) for name in names)
+    used = Usage(model, 0, prompt, completion, None, *caches)
+    priced = PricedUsage.of(used, default_prices().pick(prices, model, None))
     taken = priced.completion_tokens_total_cost
     return {"input_cost": priced.total - taken, "output_cost": taken, "total_cost": priced.total}
 

@@ -23,8 +23,8 @@ from heddle.transfer.export import chosen_projects, open_for_export
 from heddle.wire import refs, times
 from heddle.wire.aggregates import Split
 from heddle.wire.batched import batched
-from heddle.wire.calls import BODY, STATUS_WORDS, CallRow, CallsQuery, Filter, UsageSum, cost_of_tokens
-from heddle.wire.inference import CostOf, sum_of_costs
+from heddle.wire.calls import BODY, STATUS_WORDS, CallRow, CallsQuery, CostOf, Filter, UsageSum
+from heddle.wire.inference import sum_of_costs
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -152,7 +152,7 @@ def _usage_row(counted: UsageSum, cost_of: CostOf) -> Row:
     """The tokens of one call and model that totals count, and what they cost in USD; null without a price."""
     values = (counted.requests, counted.prompt, counted.completion, counted.tokens)
     tokens = dict(zip(_TOKENS, (*values, counted.cache_read, counted.cache_creation), strict=True))
-    return {"model": counted.model, **tokens, "cost": cost_of_tokens(cost_of, counted, counted.priced_at)}
+    return {"model": counted.model, **tokens, "cost": cost_of(counted, counted.priced_at)}
 
 
 def _call_row(project: str, row: CallRow, usage: Sequence[Row]) -> Row:

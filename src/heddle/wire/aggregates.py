@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from heddle.errors import InvalidRequest
 from heddle.wire import times
 from heddle.wire.buckets import Buckets, pieces
-from heddle.wire.calls import CallsQuery, UniformRun, resolve_field
+from heddle.wire.call_fields import resolve_field
+from heddle.wire.calls import CallsQuery, UniformRun
 from heddle.wire.query import Operation
 
 

@@ -1,4 +1,4 @@
-"""What people read of a call: its kind, name, tokens, cost and failure; and what failures have in common."""
+"""What people read of a call: its name, tokens, cost and failure; and what failures have in common."""
 
 import hashlib
 import json
@@ -6,10 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
-from heddle.text_cache import cache_texts
-from heddle.wire import jsontext
 from heddle.wire.refs import operation_name
 
 Call = Mapping[str, Any]
@@ -184,46 +180,3 @@ def _replace_word(found: re.Match[str]) -> str:
     if turns > 2 or (turns == 2 and len(word) >= (_LONG_HEX if _HEX.fullmatch(word) else _LONG_WORD)):
         return "<id>"
     return _DIGITS.sub("<n>", word)
-
-
-PLAIN = "fn"
-KINDS = ("agent", "tool", "llm", "scorer", "chain", PLAIN)
-WORDS = {
-    **dict.fromkeys(("agent", "create_agent", "invoke_agent"), "agent"),
-    **dict.fromkeys(("tool", "execute_tool", "search", "retriever", "retrieval", "reranker", "rerank"), "tool"),
-    **dict.fromkeys(("llm", "chat", "chat_model", "generation", "completion", "text_completion"), "llm"),
-    **dict.fromkeys(("generate_content", "embedding", "embeddings"), "llm"),
-    **dict.fromkeys(("scorer", "guardrail", "evaluator"), "scorer"),
-    **dict.fromkeys(("chain", "workflow", "invoke_workflow", "evaluation"), "chain"),
-}
-"""What SDKs and conventions of spans call them, in lower case."""
-PLACES = (("weave", "kind"), ("kind",))
-"""Where the attributes of a call say it; the first word that is known counts."""
-NAMES = (
-    (r"^Evaluation\.|\.predict_and_score$", "chain"),
-    (r"(?i)(^|[._])(scorer?|judge)$", "scorer"),
-    (
-        r"(?i)(^|[._])(chat\.completions?|completions|responses|messages|embeddings?)[._](create|parse|stream)$"
-        r"|(^|\.)(generate_content|chat\.complete|a?completion|completions_create)$",
-        "llm",
-    ),
-)
-"""Names of ops that give it away."""
-_NAMES = tuple((re.compile(pattern), kind) for pattern, kind in NAMES)
-
-
-def kind_of(op_name: str, attributes: str) -> str:
-    """The kind of a call by its op (a ref or a name) and the JSON text of its attributes."""
-    if '"kind"' in attributes:
-        said = orjson.loads(attributes)
-        for path in PLACES:
-            word = jsontext.follow(said, path)
-            if isinstance(word, str) and (known := WORDS.get(word.lower())):
-                return known
-    return _kind_of_op(op_name)
-
-
-@cache_texts(4096)
-def _kind_of_op(op_name: str) -> str:
-    name = operation_name(op_name)
-    return next((kind for pattern, kind in _NAMES if pattern.search(name)), PLAIN)

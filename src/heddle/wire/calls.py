@@ -5,16 +5,19 @@ in `COLUMNS` beside the records that carry it: tables, statements, query fields,
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import orjson
 from pydantic import BaseModel
 
-from heddle.errors import InvalidField
-from heddle.wire.call_summary import kind_of, read_error
-from heddle.wire.inference import CostOf
-from heddle.wire.query import Operation, split_path
+from heddle.text_cache import cache_texts
+from heddle.wire import jsontext
+from heddle.wire.call_summary import read_error
+from heddle.wire.query import Operation
+from heddle.wire.refs import operation_name
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
 STATUS_WORDS = ("success", "error", "descendant_error", "running")
@@ -86,6 +89,23 @@ BODY_IN = tuple(column.name for column in COLUMNS if column.is_body and not colu
 BODY_OUT = tuple(column.name for column in COLUMNS if column.is_body and column.of_end)
 
 
+_MAX_TOKENS = 10**12
+"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
+
+
+def to_tokens(value: Any) -> int:
+    """A reported count as an integer; texts of numbers count, anything else is 0."""
+    if value is None:
+        return 0
+    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
+        return value
+    if isinstance(value, (int, float)):
+        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
+    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
+        return to_tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
+    return 0
+
+
 class Usage(NamedTuple):
     """Tokens of one call and model, as reported; `total` is None where only the parts were reported."""
 
@@ -97,6 +117,20 @@ class Usage(NamedTuple):
     cache_read: int
     cache_creation: int
 
+    @classmethod
+    def of(cls, model: str, reported: Mapping[str, Any]) -> "Usage":
+        """An entry of `summary.usage`: both spellings of a count are summed, what is no number counts 0."""
+        get = reported.get
+        return cls(
+            model,
+            to_tokens(get("requests")),
+            to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
+            to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
+            None if get("total_tokens") is None else to_tokens(get("total_tokens")),
+            to_tokens(get("cache_read_input_tokens")),
+            to_tokens(get("cache_creation_input_tokens")),
+        )
+
 
 class SharedText(NamedTuple):
     """A part of a call's `otel_dump` that one of its other columns holds as well, from `start` on."""
@@ -105,6 +139,49 @@ class SharedText(NamedTuple):
     length: int
     column: str
     start: int
+
+
+PLAIN_KIND = "fn"
+CALL_KINDS = ("agent", "tool", "llm", "scorer", "chain", PLAIN_KIND)
+KIND_WORDS = {
+    **dict.fromkeys(("agent", "create_agent", "invoke_agent"), "agent"),
+    **dict.fromkeys(("tool", "execute_tool", "search", "retriever", "retrieval", "reranker", "rerank"), "tool"),
+    **dict.fromkeys(("llm", "chat", "chat_model", "generation", "completion", "text_completion"), "llm"),
+    **dict.fromkeys(("generate_content", "embedding", "embeddings"), "llm"),
+    **dict.fromkeys(("scorer", "guardrail", "evaluator"), "scorer"),
+    **dict.fromkeys(("chain", "workflow", "invoke_workflow", "evaluation"), "chain"),
+}
+"""What SDKs and conventions of spans call them, in lower case."""
+KIND_PATHS = (("weave", "kind"), ("kind",))
+"""Where the attributes of a call say it; the first word that is known counts."""
+KIND_PATTERNS = (
+    (r"^Evaluation\.|\.predict_and_score$", "chain"),
+    (r"(?i)(^|[._])(scorer?|judge)$", "scorer"),
+    (
+        r"(?i)(^|[._])(chat\.completions?|completions|responses|messages|embeddings?)[._](create|parse|stream)$"
+        r"|(^|\.)(generate_content|chat\.complete|a?completion|completions_create)$",
+        "llm",
+    ),
+)
+"""Names of ops that give it away."""
+_KIND_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in KIND_PATTERNS)
+
+
+def kind_of(op_name: str, attributes: str) -> str:
+    """The kind of a call by its op (a ref or a name) and the JSON text of its attributes."""
+    if '"kind"' in attributes:
+        said = orjson.loads(attributes)
+        for path in KIND_PATHS:
+            word = jsontext.follow(said, path)
+            if isinstance(word, str) and (known := KIND_WORDS.get(word.lower())):
+                return known
+    return _kind_of_op(op_name)
+
+
+@cache_texts(4096)
+def _kind_of_op(op_name: str) -> str:
+    name = operation_name(op_name)
+    return next((kind for pattern, kind in _KIND_PATTERNS if pattern.search(name)), PLAIN_KIND)
 
 
 @dataclass(slots=True)
@@ -231,7 +308,7 @@ class CostTest:
 
     op: str
     dollars: float
-    price: CostOf
+    price: "CostOf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,17 +410,11 @@ class UsageSum(NamedTuple):
     priced_at: int
 
 
-def cost_of_tokens(cost_of: CostOf, used: Usage | ModelUsage | UsageSum, at: int) -> float | None:
-    """What tokens come to at an instant (microseconds); None for a model without a price."""
-    return cost_of(
-        used.model,
-        at,
-        requests=used.requests,
-        prompt_tokens=used.prompt,
-        completion_tokens=used.completion,
-        cached_tokens=used.cache_read,
-        created_tokens=used.cache_creation,
-    )
+CostOf = Callable[[Usage | ModelUsage | UsageSum, int], float | None]
+"""What tokens come to at an instant (microseconds), in US dollars; None for a model without a price.
+
+Tokens read from a cache and those written to it (created) are part of the prompt tokens.
+"""
 
 
 class OpActivity(NamedTuple):
@@ -379,121 +450,6 @@ class UniformRun(NamedTuple):
     width: int
     lower: int
     upper: int
-
-
-def _fields(kind: ColumnType) -> tuple[str, ...]:
-    return tuple(column.field for column in COLUMNS if column.type is kind and column.name != "status")
-
-
-TEXT_COLUMNS = ("project_id", *_fields(ColumnType.TEXT))
-NUMBER_COLUMNS = _fields(ColumnType.INTEGER)
-TIME_COLUMNS = (*_fields(ColumnType.INSTANT), "deleted_at", "expire_at")
-REF_COLUMNS = ("input_refs", "output_refs")
-JSON_COLUMNS = _fields(ColumnType.JSON)
-COMPUTED = ("latency_ms", "status", "trace_name")
-MULTI_VALUE_FEEDBACK = ("wandb.reaction.1", "wandb.note.1", "wandb.agent_user_feedback")
-MAX_PATH_LENGTH = 2000
-
-_FEEDBACK = re.compile(r"feedback\.\[(.+?)\]\.(.+)", re.DOTALL)
-DOTTED_COLUMNS = ("attributes", "otel_dump")
-_MOST_SPELLED = 8
-_DUMPS = {f"{name}_dump": name for name in JSON_COLUMNS if name != "otel_dump"}
-
-
-class FieldKind(Enum):
-    """What sort of thing a field is."""
-
-    TEXT = "text"
-    NUMBER = "number"
-    TIME = "time"
-    REFS = "refs"
-    JSON = "json"
-    COMPUTED = "computed"
-    FEEDBACK = "feedback"
-    QUEUE = "queue"
-
-
-@dataclass(frozen=True, slots=True)
-class CallField:
-    """A checked field: its column as records name it (or computed name), a path inside JSON, the feedback type."""
-
-    kind: FieldKind
-    column: str
-    path: tuple[str, ...] = ()
-    feedback_type: str = ""
-
-    @property
-    def spellings(self) -> tuple[tuple[str, ...], ...]:
-        """The paths that the value may lie at, the first with a value counts.
-
-        Attributes have keys with dots, so `a.b.c` is also the key `b.c` below `a`, and the key `a.b.c`.
-        """
-        if self.column not in DOTTED_COLUMNS or not 1 < len(self.path) <= _MOST_SPELLED:
-            return (self.path,)
-        dotted = ((*self.path[:at], ".".join(self.path[at:])) for at in range(len(self.path) - 2, -1, -1))
-        return (self.path, *dotted)
-
-
-def resolve_field(path: str) -> CallField:
-    """The field that a dotted path names; raises InvalidField when calls have no such field."""
-    if len(path) > MAX_PATH_LENGTH:
-        raise InvalidField(f"Field path is longer than {MAX_PATH_LENGTH} characters")
-    if "\x00" in path:
-        raise InvalidField("Field path contains a NUL character")
-    for kind, names in _STATIC:
-        if path in names:
-            return CallField(kind, _NAMES.get(path, path))
-    if path.startswith("feedback."):
-        return _feedback_field(path)
-    if path == "annotation_queue_items.queue_id":
-        return CallField(FieldKind.QUEUE, path)
-    head, *rest = split_path(path)
-    column = _DUMPS.get(head, head)
-    if column == "summary" and rest[:1] == ["weave"]:
-        return _computed_field(rest[1:])
-    if column == "attributes" and rest[:1] == ["otel_span"]:
-        column, rest = "otel_dump", rest[1:]
-    if column in JSON_COLUMNS:
-        return CallField(FieldKind.JSON, column, tuple(rest))
-    raise InvalidField(f"Field {path[:200]} is not allowed. Allowed fields: {', '.join(ALLOWED)}")
-
-
-def _computed_field(rest: list[str]) -> CallField:
-    if len(rest) == 1 and rest[0] in COMPUTED:
-        return CallField(FieldKind.COMPUTED, rest[0])
-    name = ".".join(rest)[:200]
-    raise InvalidField(f"Summary field '{name}' is not allowed. Supported fields are: {', '.join(COMPUTED)}")
-
-
-def _feedback_field(path: str) -> CallField:
-    match = _FEEDBACK.fullmatch(path)
-    if match:
-        column, *rest = match[2].split(".")
-        if column == "payload" or (column in ("runnable_ref", "trigger_ref") and not rest):
-            return CallField(FieldKind.FEEDBACK, column, tuple(rest), match[1])
-    raise InvalidField(
-        f"Invalid feedback field path: {path[:200]}. "
-        "Expected feedback.[<type or *>].payload[.path], .runnable_ref or .trigger_ref"
-    )
-
-
-_STATIC = (
-    (FieldKind.TEXT, TEXT_COLUMNS),
-    (FieldKind.NUMBER, NUMBER_COLUMNS),
-    (FieldKind.TIME, TIME_COLUMNS),
-    (FieldKind.REFS, REF_COLUMNS),
-)
-_NAMES = {column.field: column.name for column in COLUMNS}
-ALLOWED = (
-    *TEXT_COLUMNS,
-    *NUMBER_COLUMNS,
-    *TIME_COLUMNS,
-    *REF_COLUMNS,
-    *(f"{name}[.path]" for name in JSON_COLUMNS),
-    *(f"summary.weave.{name}" for name in COMPUTED),
-    "feedback.[type].payload[.path]",
-    "annotation_queue_items.queue_id",
-)
 
 
 class CallConditions(BaseModel):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from heddle.errors import HeddleError
+from heddle.wire.calls import CostOf
 from heddle.wire.jsontypes import Json
 
 
@@ -90,23 +91,6 @@ class CompletionSink(Protocol):
 
     async def store(self, call: InferenceCall) -> None:
         """Store a whole call and return after its commit; raises HeddleError when it cannot be stored."""
-
-
-class CostOf(Protocol):
-    """What tokens of a model come to at an instant (microseconds); None for a model without a price."""
-
-    def __call__(
-        self,
-        model: str,
-        at: int,
-        *,
-        requests: int,
-        prompt_tokens: int,
-        completion_tokens: int,
-        cached_tokens: int,
-        created_tokens: int = 0,
-    ) -> float | None:
-        """US dollars; tokens read from a cache and those written to it (created) are part of the prompt tokens."""
 
 
 PriceChanges = Callable[[str], Awaitable[Sequence[int]]]

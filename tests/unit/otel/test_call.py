@@ -8,8 +8,8 @@ import pytest
 
 from heddle.auth import LOCAL
 from heddle.trace.otel.export import Export, ProjectResolver
-from heddle.trace.prices import Tokens
-from heddle.wire.calls import ERROR, SUCCESS, End, Start
+from heddle.trace.prices import PricedUsage
+from heddle.wire.calls import ERROR, SUCCESS, End, Start, Usage
 from heddle.wire.spans import AgentSpan
 from tests.support.otlp import key_values, request, span
 
@@ -49,9 +49,11 @@ ANTHROPIC |= {"ai.response.providerMetadata": '{"anthropic": {"cacheReadInputTok
 def test_cached_tokens_are_priced_once(attributes: dict[str, Any], prompt: int, uncached: int, cached: int) -> None:
     """Inside or beside the prompt's, in one spelling or two (contract/README 9)."""
     _, end, _, entry = one(**{"gen_ai.request.model": "m", **attributes})
-    tokens = Tokens.of(entry)
-    assert tokens.prompt_tokens == prompt
-    assert (tokens.uncached_prompt_tokens, tokens.cache_read_input_tokens) == (uncached, cached)
+    used = Usage.of("m", entry)
+    assert (used.prompt, used.cache_read) == (prompt, cached)
+    costs = {"prompt_token_cost": 1, "completion_token_cost": 1, "cache_read_input_token_cost": 1}
+    priced = PricedUsage.of(used, cast(Any, SimpleNamespace(**costs, cache_creation_input_token_cost=1)))
+    assert priced == (uncached, 0, cached, 0)
     assert [(usage.prompt, usage.cache_read) for usage in end.usage] == [(prompt, cached)]
 
 

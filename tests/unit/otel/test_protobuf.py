@@ -16,8 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.errors import InvalidRequest, TooLarge
 from heddle.trace.otel.signals import decode_spans
-from heddle.trace.otel.values import MAX_DEPTH
-from heddle.wire.otlp import encode_partial_success, varint_bytes
+from heddle.wire.otlp import MAX_DEPTH, encode_partial_success, varint_bytes
 
 texts = st.text(max_size=200)
 int64 = st.integers(-(2**63), 2**63 - 1)

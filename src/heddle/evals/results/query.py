@@ -27,8 +27,8 @@ from heddle.http.routing import (
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs
-from heddle.wire.calls import CallsQuery, Filter, OrderTerm
-from heddle.wire.inference import CostOf, PricesOf
+from heddle.wire.calls import CallsQuery, CostOf, Filter, OrderTerm
+from heddle.wire.inference import PricesOf
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import QueryBody, parse_query
 from heddle.wire.trials import TrialFilter, TrialSort, TrialsPage, TrialsQuery, referenced_row

@@ -9,8 +9,8 @@ import orjson
 
 from heddle.errors import InvalidRequest
 from heddle.wire import jsontext, refs, times
-from heddle.wire.calls import CallRow, Usage, cost_of_tokens
-from heddle.wire.inference import CostOf, sum_of_costs
+from heddle.wire.calls import CallRow, CostOf, Usage
+from heddle.wire.inference import sum_of_costs
 from heddle.wire.jsontypes import Json
 from heddle.wire.trials import OUTPUT_KEYS, Trial, TrialStats
 
@@ -287,4 +287,4 @@ def sum_trials(prices: CostOf | None) -> Callable[[Iterable[TrialStats]], list[S
 
 def cost_of(usage: Iterable[Usage], at: int, prices: CostOf | None) -> float | None:
     """What the tokens of a call come to; None where no model of it has a price."""
-    return None if prices is None else sum_of_costs(cost_of_tokens(prices, entry, at) for entry in usage)
+    return None if prices is None else sum_of_costs(prices(entry, at) for entry in usage)

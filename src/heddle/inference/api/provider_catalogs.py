@@ -20,7 +20,8 @@ from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference, InferenceDep
 from heddle.settings import Settings
 from heddle.wire import times
-from heddle.wire.inference import CostOf, ModelPrice
+from heddle.wire.calls import CostOf, Usage
+from heddle.wire.inference import ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.tensors import folder_shapes
 
@@ -125,17 +126,16 @@ async def _read_served(settings: Settings, inference: Inference) -> list[Served]
             precision=_DTYPES.get(stats.dtype or stored, "fp32"),
             device=stats.device or settings.engine_device,
             threads=stats.threads,
-            prompt=_price(cost, name, prompt_tokens=_MANY),
-            completion=_price(cost, name, completion_tokens=_MANY),
-            cached=_price(cost, name, prompt_tokens=_MANY, cached_tokens=_MANY),
+            prompt=_price(cost, name, prompt=_MANY),
+            completion=_price(cost, name, completion=_MANY),
+            cached=_price(cost, name, prompt=_MANY, cached=_MANY),
             is_trainable=settings.training == "on",
         )
     ]
 
 
-def _price(cost: CostOf, model: str, **tokens: int) -> float:
-    counts = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, **tokens}
-    return (cost(model, times.now(), requests=1, **counts) or 0.0) / _MANY
+def _price(cost: CostOf, model: str, prompt: int = 0, completion: int = 0, cached: int = 0) -> float:
+    return (cost(Usage(model, 1, prompt, completion, None, cached, 0), times.now()) or 0.0) / _MANY
 
 
 def _router_entry(served: Served) -> Json:

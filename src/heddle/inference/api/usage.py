@@ -14,7 +14,7 @@ from heddle.inference.tracing import COUNTED
 from heddle.store.base import Store
 from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
 from heddle.wire import refs, times
-from heddle.wire.inference import CostOf
+from heddle.wire.calls import CostOf, Usage
 
 router: APIRouter = group("Inference")
 
@@ -100,14 +100,8 @@ async def usage(
     unpriced: set[str] = set()
     for row in rows:
         at = min(times.now(), (row["day"] + 1) * times.DAY - 1)
-        cost = prices[row["project"]](
-            row["model"],
-            at,
-            requests=row["requests"],
-            prompt_tokens=row["prompt_tokens"],
-            completion_tokens=row["completion_tokens"],
-            cached_tokens=row["cached_tokens"],
-        )
+        counts = row["requests"], row["prompt_tokens"], row["completion_tokens"]
+        cost = prices[row["project"]](Usage(row["model"], *counts, None, row["cached_tokens"], 0), at)
         if cost is None:
             unpriced.add(row["model"])
         _add(groups.setdefault(tuple(row[name] for name in by), _empty_sums()), row, cost)

@@ -23,10 +23,11 @@ from heddle.store.control.repository import Executor
 from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
 from heddle.store.query.clickhouse import ClickhouseDialect, once, text
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, balanced
-from heddle.wire import calls, refs
+from heddle.wire import refs
 from heddle.wire.batched import batched
-from heddle.wire.calls import COLUMNS, CallField, CallsQuery, ColumnType, CostTest, Filter, Usage, cost_of_tokens
-from heddle.wire.calls import FieldKind as FieldKind
+from heddle.wire.call_fields import CallField, resolve_field
+from heddle.wire.call_fields import FieldKind as FieldKind
+from heddle.wire.calls import COLUMNS, CallsQuery, ColumnType, CostTest, Filter, Usage
 from heddle.wire.query import Search, fields, searches
 
 RID = "toInt64(bitShiftRight(cityHash64(c.project, c.id), 1))"
@@ -268,7 +269,7 @@ async def select(
         *(fields(query.query) if query.query is not None else ()),
         *(term.field for term in query.sort or ()),
     )
-    items = [calls.resolve_field(path) for path in asked]
+    items = [resolve_field(path) for path in asked]
     bound = Bound()
     table = ClickhouseCallTable(query, bound)
     selection = ClickhouseSelection(table, [f"c.project = {bound.value(query.project)}", "c.deleted_at = 0"])
@@ -318,5 +319,5 @@ def passes(test: CostTest, dollars: float) -> bool:
 def _dollars(test: CostTest, row: Row, outer: set[str]) -> float:
     if row[3] and row[0] in outer:
         return 0.0
-    costs = (cost_of_tokens(test.price, entry, row[2]) for entry in usage_of(row[_PRICED_HEAD:]))
+    costs = (test.price(entry, row[2]) for entry in usage_of(row[_PRICED_HEAD:]))
     return sum(cost for cost in costs if cost is not None)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from heddle.wire import refs
-from heddle.wire.call_summary import NAMES, PLACES, PLAIN, WORDS
-from heddle.wire.calls import COLUMNS, CallColumn, ColumnType
+from heddle.wire.calls import COLUMNS, KIND_PATHS, KIND_PATTERNS, KIND_WORDS, PLAIN_KIND, CallColumn, ColumnType
 
 CALLS = "calls"
 CALL_KEYS = "call_keys"
@@ -160,11 +159,11 @@ def make_table_rows(place: Place) -> list[str]:
 
 def add_kind(place: Place) -> list[str]:
     """The statements that give calls their kind; those that were written before get what `kind_of` says."""
-    words = f"[{', '.join(map(quoted, WORDS))}], [{', '.join(map(quoted, WORDS.values()))}]"
-    paths = (", ".join(["attributes", *map(quoted, path)]) for path in PLACES)
+    words = f"[{', '.join(map(quoted, KIND_WORDS))}], [{', '.join(map(quoted, KIND_WORDS.values()))}]"
+    paths = (", ".join(["attributes", *map(quoted, path)]) for path in KIND_PATHS)
     said = [f"nullIf(transform(lower(JSONExtractString({path})), {words}, ''), '')" for path in paths]
-    tests = (f"match({OP_LABEL}, {quoted(pattern)}), {quoted(kind)}" for pattern, kind in NAMES)
-    kind = f"coalesce({', '.join(said)}, multiIf({', '.join(tests)}, {quoted(PLAIN)}))"
+    tests = (f"match({OP_LABEL}, {quoted(pattern)}), {quoted(kind)}" for pattern, kind in KIND_PATTERNS)
+    kind = f"coalesce({', '.join(said)}, multiIf({', '.join(tests)}, {quoted(PLAIN_KIND)}))"
     return _add_column(place, f"kind {TYPES[CALLS]['kind']} DEFAULT {kind}")
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind, Value, balanced, contained
-from heddle.wire import calls, refs
-from heddle.wire.calls import MULTI_VALUE_FEEDBACK, STATUS_WORDS, CallField, CallsQuery, Filter, SortTerm, ThreadRow
-from heddle.wire.calls import FieldKind as FieldKind
+from heddle.wire import refs
+from heddle.wire.call_fields import MULTI_VALUE_FEEDBACK, CallField, resolve_field
+from heddle.wire.call_fields import FieldKind as FieldKind
+from heddle.wire.calls import STATUS_WORDS, CallsQuery, Filter, SortTerm, ThreadRow
 from heddle.wire.query import Scalar
 
 Position = tuple[int, str]
@@ -100,7 +101,7 @@ class CallTable(ABC):
 
     def resolve(self, path: str) -> Value:
         """The value of a field path; raises InvalidField for one that calls lack."""
-        return self.value(calls.resolve_field(path))
+        return self.value(resolve_field(path))
 
     def value(self, item: CallField) -> Value:
         """The value of a field."""
@@ -144,7 +145,7 @@ class CallTable(ABC):
     def order(self, term: SortTerm) -> list[str]:
         """The sort keys of a field: nulls last both ways; JSON and feedback by presence, then as number, as text."""
         direction = "DESC" if term.descending else "ASC"
-        item = calls.resolve_field(term.field)
+        item = resolve_field(term.field)
         value = self.value(item)
         if item.kind is FieldKind.FEEDBACK:
             text = value.sql or (value.json.read("text") if value.json else "''")

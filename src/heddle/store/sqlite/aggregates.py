@@ -15,9 +15,9 @@ from heddle.store.sqlite.names import NameReader
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, AggregateRow, CallAggregate, Measure
 from heddle.wire.buckets import pieces
-from heddle.wire.call_summary import PLAIN
 from heddle.wire.calls import (
     ERROR,
+    PLAIN_KIND,
     ModelUsage,
     OpActivity,
     ProjectActivity,
@@ -171,7 +171,7 @@ class CallAggregates(CallAggregateStore):
         for op, calls, last in raw.execute(_OPS, (number,)).fetchmany(_MOST_OPS):
             newest = raw.execute(_LATEST, (number, op, _NEWEST)).fetchall()
             seconds = tuple(took / 1e6 for (took,) in newest)
-            kind = self._names.text(raw, raw.execute(_KIND, (number, op)).fetchone()[0]) or PLAIN
+            kind = self._names.text(raw, raw.execute(_KIND, (number, op)).fetchone()[0]) or PLAIN_KIND
             found.append(OpActivity(self._names.text(raw, op) or "", calls, last, kind, seconds))
         return found
 

@@ -15,10 +15,10 @@ from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import INDEXED_BODIES, Hits, calls_that_may_hold, require
 from heddle.store.sqlite.span_dumps import dump_source, needs_output
-from heddle.wire import calls, refs, times
-from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallField, CallsQuery, CostTest
-from heddle.wire.calls import FieldKind as FieldKind
-from heddle.wire.inference import CostOf
+from heddle.wire import refs, times
+from heddle.wire.call_fields import CallField, resolve_field
+from heddle.wire.call_fields import FieldKind as FieldKind
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallsQuery, CostOf, CostTest, Usage
 from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar, Search
 from heddle.wire.query import searches as texts_in
 
@@ -160,7 +160,7 @@ class SqliteCallTable(CallTable):
         """The table and the expression of a comparison of a JSON path with a constant: an index can answer it."""
         match operand:
             case Compare(op, Field(path), Literal(constant)) if not _holds_for_missing(op, constant):
-                item = calls.resolve_field(path)
+                item = resolve_field(path)
                 if item.kind is not FieldKind.JSON or expanded(item, self.query.expand) or _reads_both(item):
                     return None
                 json = self.json(item)
@@ -174,7 +174,7 @@ class SqliteCallTable(CallTable):
         """The text that a comparison wants as a JSON string in a body that text search knows; empty for any other."""
         match operand:
             case Compare("eq", Field(path), Literal(str(constant))) if is_word(constant) and self.indexable(operand):
-                return constant if calls.resolve_field(path).column in INDEXED_BODIES else ""
+                return constant if resolve_field(path).column in INDEXED_BODIES else ""
         return ""
 
 
@@ -298,15 +298,7 @@ def set_price(raw: sqlite3.Connection, price: CostOf) -> None:
     """Make the prices a function `call_cost` of the connection."""
 
     def cost(model: str, at: int, requests: int, prompt: int, completion: int, read: int, created: int) -> float | None:
-        return price(
-            model,
-            at,
-            requests=requests,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cached_tokens=read,
-            created_tokens=created,
-        )
+        return price(Usage(model, requests, prompt, completion, None, read, created), at)
 
     raw.create_function("call_cost", 7, cost)
 

@@ -43,8 +43,8 @@ from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.endings import ENDINGS_TABLE
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
-from heddle.wire.call_summary import KINDS, kind_of, read_error
-from heddle.wire.calls import ERROR
+from heddle.wire.call_summary import read_error
+from heddle.wire.calls import CALL_KINDS, ERROR, kind_of
 
 logger = logging.getLogger("heddle.store")
 
@@ -130,9 +130,11 @@ def _read_file(raw: sqlite3.Connection, key: str) -> str:
 def _add_kind(session: Session) -> None:
     raw = session.raw
     _add_column(raw, "calls", "kind INTEGER")
-    raw.executemany("INSERT OR IGNORE INTO names (v, label) VALUES (?, ?)", [(kind, kind) for kind in KINDS])
+    raw.executemany("INSERT OR IGNORE INTO names (v, label) VALUES (?, ?)", [(kind, kind) for kind in CALL_KINDS])
     texts = dict(raw.execute("SELECT k, v FROM names WHERE k IN (SELECT DISTINCT op FROM calls)").fetchall())
-    numbers = dict(raw.execute(f"SELECT v, k FROM names WHERE v IN ({', '.join('?' * len(KINDS))})", KINDS).fetchall())
+    numbers = dict(
+        raw.execute(f"SELECT v, k FROM names WHERE v IN ({', '.join('?' * len(CALL_KINDS))})", CALL_KINDS).fetchall()
+    )
 
     def kind(op: int | None, attributes: str | None) -> int:
         return int(numbers[kind_of(texts.get(op or 0, ""), attributes or "")])

@@ -16,7 +16,8 @@ import orjson
 import zstandard
 
 from heddle.store.sqlite import body_sums
-from heddle.wire.calls import CallField, SharedText
+from heddle.wire.call_fields import CallField
+from heddle.wire.calls import SharedText
 from heddle.wire.spans import SHARED_ATTRIBUTES
 
 FORMAT = b"\x01"

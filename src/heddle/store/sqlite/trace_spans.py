@@ -6,7 +6,7 @@ from heddle.store.sqlite.call_rows import read_usage
 from heddle.store.sqlite.database import Readers, Session, reads
 from heddle.store.sqlite.names import NameReader
 from heddle.wire import refs
-from heddle.wire.call_summary import PLAIN
+from heddle.wire.calls import PLAIN_KIND
 from heddle.wire.outline import Outline, Span
 
 _LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
@@ -51,6 +51,6 @@ class TraceSpans:
                 continue
             _, call_id, op, kind, display_name, started_at, ended_at, status = row
             name = refs.operation_name(self._names.text(raw, op) or "")
-            said = self._names.text(raw, kind) or PLAIN
+            said = self._names.text(raw, kind) or PLAIN_KIND
             found.append(Span(call_id, name, said, display_name, started_at, ended_at, status, usage.get(rid, [])))
         return found

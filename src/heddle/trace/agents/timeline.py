@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from heddle.store.control.agents.reads import Node
 from heddle.store.control.agents.table import TOKENS
 from heddle.store.control.costs import PriceRow
-from heddle.trace.prices import PricedUsage, Prices, ProjectPrices, Tokens
+from heddle.trace.prices import PricedUsage, Prices, ProjectPrices
+from heddle.wire.calls import Usage
 from heddle.wire.inference import sum_of_costs
 
 INVOKE_AGENT = "invoke_agent"
@@ -49,13 +50,9 @@ class Pricing:
         totals = Totals(**{name: getattr(node, name) or 0 for name in TOKENS})
         price = self._price(node.model, node.started_at) if node.model else None
         if price is not None:
-            tokens = Tokens(
-                prompt_tokens=totals.input_tokens,
-                completion_tokens=totals.output_tokens,
-                cache_read_input_tokens=totals.cache_read_input_tokens,
-                cache_creation_input_tokens=totals.cache_creation_input_tokens,
-            )
-            priced = PricedUsage.of(tokens, price)
+            caches = totals.cache_read_input_tokens, totals.cache_creation_input_tokens
+            used = Usage(price.llm_id, 0, totals.input_tokens, totals.output_tokens, None, *caches)
+            priced = PricedUsage.of(used, price)
             totals.input_cost_usd = priced.prompt_tokens_total_cost
             totals.output_cost_usd = priced.completion_tokens_total_cost
             totals.total_cost_usd = priced.total

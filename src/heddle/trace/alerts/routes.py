@@ -45,7 +45,8 @@ from heddle.trace.alerts.service import (
     AlertUpdateReq,
 )
 from heddle.trace.calls.read import filter_of
-from heddle.wire import calls, jsontext, query, refs, times
+from heddle.wire import jsontext, query, refs, times
+from heddle.wire.call_fields import resolve_field
 from heddle.wire.jsontypes import Json
 
 MOST_RULES = 100
@@ -138,7 +139,7 @@ def _checked(
     filter_of(body.filter, project)
     if body.query is not None:
         for field in query.fields(query.parse_query(body.query)):
-            calls.resolve_field(field)
+            resolve_field(field)
     rule = body.model_dump(mode="json", include=set(AlertRule.model_fields) - {"targets"})
     if body.targets:
         rule["targets"] = [_target(target, alert_id, settings, before) for target in body.targets]

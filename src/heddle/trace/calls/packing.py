@@ -17,10 +17,9 @@ from heddle.trace.calls.models import (
     EndedCallSchemaForInsert,
     StartedCallSchemaForInsert,
 )
-from heddle.trace.prices import Tokens, to_tokens
 from heddle.wire import jsontext, refs, times
 from heddle.wire.call_summary import read_error
-from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
+from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage, to_tokens
 from heddle.wire.content import LONG_STRING, replace_content
 from heddle.wire.redaction import Redactor
 from heddle.wire.spans import AgentSpan
@@ -239,14 +238,7 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
     usage = summary.get("usage")
     if not isinstance(usage, dict):
         return []
-    entries = []
-    for model, reported in usage.items():
-        if isinstance(reported, dict):
-            found = Tokens.of(reported)
-            total = None if reported.get("total_tokens") is None else found.total_tokens
-            caches = found.cache_read_input_tokens, found.cache_creation_input_tokens
-            entries.append(Usage(model, found.requests, found.prompt_tokens, found.completion_tokens, total, *caches))
-    return entries
+    return [Usage.of(model, reported) for model, reported in usage.items() if isinstance(reported, dict)]
 
 
 def client_summary(summary: dict[str, Any]) -> dict[str, Any]:
@@ -308,20 +300,3 @@ def run_id(run: str | None, project: str) -> str | None:
     if len(parts) != 1:
         raise InvalidRequest(f"Invalid wb_run_id: expected 'entity/project/run', got {run[:200]!r}")
     return run if ":" in run else f"{project}:{run}"
-
-
-def external_run_id(run: str | None) -> str | None:
-    """The external form of a stored run id."""
-    if not run:
-        return run
-    project, _, name = run.partition(":")
-    external = refs.external_project(project)
-    return f"{external}/{name}" if external else run
-
-
-def usage_dict(summary: str | None) -> dict[str, Any]:
-    """`usage` of a stored summary text, empty when there is none."""
-    if summary is None or '"usage"' not in summary:
-        return {}
-    usage = orjson.loads(summary).get("usage")
-    return usage if isinstance(usage, dict) else {}

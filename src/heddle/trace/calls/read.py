@@ -35,7 +35,7 @@ from heddle.trace.calls.models import (
     CallsQueryStatsRes,
     SortBy,
 )
-from heddle.trace.calls.packing import external_run_id, run_id, usage_dict
+from heddle.trace.calls.packing import run_id
 from heddle.trace.prices import call_costs, default_prices
 from heddle.trace.refs import fill_bodies
 from heddle.wire import refs, times
@@ -250,7 +250,7 @@ class CallReader:
             "output": None if row.output is None else orjson.Fragment(row.output),
             "summary": build_summary(row, extra),
             "wb_user_id": row.user,
-            "wb_run_id": external_run_id(row.run_id),
+            "wb_run_id": _external_run_id(row.run_id),
             "deleted_at": None,
             "expire_at": None if self._retention is None else times.to_iso(row.started_at + self._retention),
             "storage_size_bytes": row.size if request.include_storage_size else None,
@@ -284,7 +284,7 @@ class CallReader:
         if self._request.include_costs:
             own = await self._store.costs.project_rows(self._project)
             for row in rows:
-                costs = call_costs(usage_dict(row.summary), default_prices().picker(own, row.started_at)).costs
+                costs = call_costs(_usage_of(row.summary), default_prices().picker(own, row.started_at)).costs
                 if costs:
                     extras[row.id]["costs"] = costs
         if self._request.include_feedback:
@@ -300,6 +300,23 @@ class CallReader:
             chunk = json_lines(slice_)
             slice_.clear()
             yield chunk
+
+
+def _external_run_id(run: str | None) -> str | None:
+    """The external form of a stored run id."""
+    if not run:
+        return run
+    project, _, name = run.partition(":")
+    external = refs.external_project(project)
+    return f"{external}/{name}" if external else run
+
+
+def _usage_of(summary: str | None) -> dict[str, Any]:
+    """`usage` of a stored summary text, empty when there is none."""
+    if summary is None or '"usage"' not in summary:
+        return {}
+    usage = orjson.loads(summary).get("usage")
+    return usage if isinstance(usage, dict) else {}
 
 
 def _columns_of(request: CallsQueryReq) -> frozenset[str] | None:

@@ -8,8 +8,10 @@ become conversations.
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,7 +37,6 @@ from heddle.trace.otel.agent_sessions import (
     thread_of,
 )
 from heddle.trace.otel.packing import SpanPacker, SpanWriter, setting_of
-from heddle.trace.otel.rejections import Cause, Rejected
 from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, decode_spans
 from heddle.trace.otel.span import OtelSpan, id_problem, to_span
 from heddle.trace.records import lenient
@@ -302,6 +303,46 @@ class ProjectResolver:
 def _text(resource: Json, key: str) -> str:
     value: Any = resource.get(key)
     return value.strip() if isinstance(value, str) else ""
+
+
+MOST_MESSAGES = 20
+
+
+class Cause(StrEnum):
+    """Why something was not stored."""
+
+    NO_PROJECT = "no_project"
+    INVALID_ID = "invalid_id"
+    INVALID_METRIC = "invalid_metric"
+    INVALID_TIME = "invalid_time"
+    NO_SPAN = "no_span"
+    TOO_LARGE = "too_large"
+    TOO_MANY_RECORDS = "too_many_records"
+    TOO_MANY_SERIES = "too_many_series"
+
+
+@dataclass(slots=True)
+class Rejected:
+    """What of one export was not stored, and why; projects are internal, None where nothing named one."""
+
+    count: int = 0
+    messages: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str | None, Cause]] = field(default_factory=Counter)
+    first: dict[tuple[str | None, Cause], str] = field(default_factory=dict)
+    """The first message of each project and cause."""
+
+    def add(self, cause: Cause, message: str, project: str | None = None) -> None:
+        """Reject one item."""
+        self.count += 1
+        self.counts[project, cause] += 1
+        self.first.setdefault((project, cause), message)
+        if len(self.messages) <= MOST_MESSAGES:
+            self.messages.append(message)
+
+    @property
+    def text(self) -> str:
+        """The first messages in one text."""
+        return "; ".join(self.messages[:MOST_MESSAGES]) + ("; ..." if self.count > MOST_MESSAGES else "")
 
 
 class SignalExport:

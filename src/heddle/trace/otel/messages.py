@@ -5,35 +5,37 @@ names camelCase or snake_case; failures say where in the body they are, as a pat
 `resourceSpans[0].scopeSpans[0].spans[2].startTimeUnixNano`: each holder adds its part to a failure that passes it.
 """
 
+import base64
+import binascii
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.trace.otel.values import (
-    any_value,
-    attribute,
-    integer_between,
-    read_double,
-    read_list,
-    to_attributes,
-    to_boolean,
-    to_double,
-    to_int64,
-    to_snake,
-    to_text,
-    to_value,
-    wrong,
-)
 from heddle.wire import otlp
 from heddle.wire.jsontypes import Json
-from heddle.wire.otlp import BYTES, FIXED32, FIXED64, VARINT, Malformed, varint
+from heddle.wire.otlp import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    MAX_DEPTH,
+    VARINT,
+    Malformed,
+    any_value,
+    attribute,
+    read_double,
+    varint,
+)
 
 MAX_PARTS = 200_000
 """How many spans, events and links, log records or data points one export may hold together."""
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -68,6 +70,160 @@ class Export:
         self.parts += 1
         if self.parts > MAX_PARTS:
             raise TooLarge(f"Request too large: over {MAX_PARTS} {self.items} in one export; send smaller batches")
+
+
+def wrong(expected: str, found: Any) -> Malformed:
+    """The failure of a value that is not of its kind."""
+    return Malformed(f"expected {expected}, got {found!r:.100}")
+
+
+@cache
+def to_snake(name: str) -> str:
+    """A name in snake_case."""
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def read_list(found: Any, read: Callable[[Any], T]) -> list[T]:
+    """Each item of a list, read."""
+    if not isinstance(found, list):
+        raise wrong("a list", found)
+    made: list[T] = []
+    try:
+        for item in found:
+            made.append(read(item))
+    except Malformed as error:
+        raise error.within(f"[{len(made)}]") from None
+    return made
+
+
+def to_integer(found: Any) -> int | None:
+    """The whole number that a number or a text means; None for anything else."""
+    if isinstance(found, bool):
+        return None
+    if isinstance(found, int):
+        return found
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
+    if isinstance(found, str) and len(found) < 25 and found.isascii() and found.lstrip("-").isdigit():
+        return int(found) if found.count("-") <= 1 else None
+    return None
+
+
+def integer_between(least: int, most: int, expected: str) -> Callable[[Any], int]:
+    """A reader of whole numbers between two bounds, written as numbers or as texts."""
+
+    def read(found: Any) -> int:
+        number = to_integer(found)
+        if number is None or not least <= number <= most:
+            raise wrong(expected, found)
+        return number
+
+    return read
+
+
+def to_text(found: Any) -> str:
+    """A text."""
+    if not isinstance(found, str):
+        raise wrong("text", found)
+    return found
+
+
+def to_boolean(found: Any) -> bool:
+    """True or false."""
+    if not isinstance(found, bool):
+        raise wrong("true or false", found)
+    return found
+
+
+to_int64 = integer_between(-(2**63), 2**63 - 1, "a 64-bit integer")
+
+
+def to_double(found: Any) -> float | str:
+    """A number; `nan`, `inf` and `-inf` as texts."""
+    if isinstance(found, str) and found in ("NaN", "Infinity", "-Infinity"):
+        return str(float(found))
+    try:
+        number = float(found) if isinstance(found, (int, float, str)) and not isinstance(found, bool) else None
+    except (ValueError, OverflowError):
+        number = None
+    if number is None:
+        raise wrong("a number", found)
+    return number if math.isfinite(number) else str(number)
+
+
+def _to_bytes(found: Any) -> str:
+    text = to_text(found)
+    try:
+        content = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong("base64", found) from None
+    return base64.b64encode(content).decode()
+
+
+def to_attributes(found: Any, depth: int = 0) -> Json:
+    """The attributes of a list of KeyValue."""
+    return dict(read_list(found, lambda pair: _pair(pair, depth)))
+
+
+def _pair(pair: Any, depth: int) -> tuple[str, Any]:
+    key = pair.get("key", "") if isinstance(pair, dict) else None
+    if not isinstance(key, str):
+        raise wrong("an object with `key` and `value`", pair)
+    value = pair.get("value")
+    # The usual kind of value needs no more than this.
+    text = value.get("stringValue") if type(value) is dict else None
+    if type(text) is str:
+        return key, text
+    try:
+        return key, to_value(value, depth)
+    except Malformed as error:
+        raise error.within(".value") from None
+
+
+def to_value(found: Any, depth: int = 0) -> Any:
+    """An AnyValue; None when it holds nothing."""
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise wrong('an object such as {"stringValue": "..."}', found)
+    if depth > MAX_DEPTH:
+        raise Malformed(f"nested deeper than {MAX_DEPTH} levels")
+    for name, snake, read in _VALUES:
+        held = found.get(name)
+        if held is None:
+            held = found.get(snake)
+        if held is not None:
+            try:
+                return read(held, depth)
+            except Malformed as error:
+                raise error.within(f".{name}") from None
+    return None
+
+
+def _items_of(read: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """A reader of an object with items, by the reader of their list."""
+
+    def read_items(found: Any, depth: int) -> Any:
+        if not isinstance(found, dict):
+            raise wrong("an object with a list `values`", found)
+        try:
+            return read(found.get("values") or [], depth + 1)
+        except Malformed as error:
+            raise error.within(".values") from None
+
+    return read_items
+
+
+_READERS: dict[str, Callable[[Any, int], Any]] = {
+    "stringValue": lambda found, _: to_text(found),
+    "intValue": lambda found, _: to_int64(found),
+    "boolValue": lambda found, _: to_boolean(found),
+    "doubleValue": lambda found, _: to_double(found),
+    "arrayValue": _items_of(lambda found, depth: read_list(found, lambda item: to_value(item, depth))),
+    "kvlistValue": _items_of(to_attributes),
+    "bytesValue": lambda found, _: _to_bytes(found),
+}
+_VALUES = [(name, to_snake(name), read) for name, read in _READERS.items()]
 
 
 _UINT64, _UINT32 = 2**64 - 1, 2**32 - 1

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from heddle.http.routing import off_loop
-from heddle.trace.otel.export import MISSING, SERVICE_NAME, SignalExport
-from heddle.trace.otel.rejections import Cause
+from heddle.trace.otel.export import MISSING, SERVICE_NAME, Cause, SignalExport
 from heddle.trace.otel.signals import (
     CUMULATIVE,
     DELTA,

@@ -189,13 +189,9 @@ _NO_USAGE = dict.fromkeys((*_COUNTS, "cache_creation_input_tokens", "cache_read_
 """An entry of `summary.usage` says of every count that it is not known."""
 
 
-def op_object_id(span_name: str) -> str:
-    """The name of the op object that stands for spans of a name."""
-    return _object_id(span_name)
-
-
 @cache_texts(20_000)
-def _object_id(name: str) -> str:
+def op_object_id(name: str) -> str:
+    """The name of the op object that stands for spans of a name."""
     if len(name) > OP_NAME_MAX:
         name = cut(name, OP_NAME_MAX, f":{hashlib.sha256(name.encode()).hexdigest()[:4]}")
     safe = _UNSAFE.sub("", name.replace(" ", "_").replace("/", "_")).lower()

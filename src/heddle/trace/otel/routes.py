@@ -1,5 +1,6 @@
 """Where exporters of OpenTelemetry send spans, log records and metrics: encodings, answers, and what was lost."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,17 +8,62 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, UnsupportedMedia
-from heddle.http.metrics import STORED
+from heddle.http.metrics import REJECTED, STORED
 from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, hot, local
 from heddle.http.state import ServerState
-from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, SignalExport
+from heddle.store.control.redaction import RejectionRow
+from heddle.trace.otel.export import HEADER, Export, LogsExport, ProjectResolver, Rejected, SignalExport
 from heddle.trace.otel.metrics import MetricsExport
-from heddle.trace.otel.rejections import RejectionLog
+from heddle.wire import times
 from heddle.wire.otlp import PROTOBUF, encode_partial_success
 
+logger = logging.getLogger("heddle.otlp")
 JSON = "application/json"
-_log = RejectionLog()
+_MOST_LOGGED = 1000
+"""Causes that are logged, each of them once, in the life of a process."""
+_LONGEST_CAUSE = 200
+_TEMPORARY = (401, 429, 503, 504)
+"""Statuses of requests that are refused for no fault of theirs, or before anything of them is read."""
 router: APIRouter = group("OpenTelemetry")
+
+
+class RejectionLog:
+    """Logs each cause once, and so many of them."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, ...]] = set()
+
+    async def note(self, state: ServerState, signal: str, rejected: Rejected) -> None:
+        """Count and log what one export lost, and keep it for the pages of its projects, or for the list of them."""
+        if not rejected.count:
+            return
+        rows = []
+        for (project, cause), count in rejected.counts.items():
+            state.metrics.count(REJECTED, signal, cause, by=count)
+            message = rejected.first[project, cause]
+            if self._is_new(signal, cause, project or ""):
+                logger.warning("OTLP %s: rejected (%s): %s", signal, cause, message)
+            rows.append(RejectionRow(project or "", signal, cause, count, times.now(), message))
+        try:
+            await state.store.rejections.add(rows)
+        except HeddleError as error:
+            # What was good is stored, and to send it again would mend nothing.
+            logger.warning("%d rejections of OTLP %s were not kept: %s", rejected.count, signal, error.reason)
+
+    def note_refusal(self, signal: str, error: HeddleError) -> None:
+        """Log why a whole export was refused, where its sender would have to change something."""
+        cause = error.reason.partition(":")[0][:_LONGEST_CAUSE]
+        if error.status < 500 and error.status not in _TEMPORARY and self._is_new(signal, "refused", cause):
+            logger.warning("OTLP %s: an export was refused with %d: %s", signal, error.status, error.reason)
+
+    def _is_new(self, *cause: str) -> bool:
+        if cause in self._logged or len(self._logged) >= _MOST_LOGGED:
+            return False
+        self._logged.add(cause)
+        return True
+
+
+_log = RejectionLog()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ from heddle.trace.otel.messages import (
     singular,
 )
 from heddle.trace.otel.span import OtelSpan
-from heddle.trace.otel.values import read_body
+from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
+from heddle.wire.otlp import Malformed
 
 T = TypeVar("T")
 DELTA, CUMULATIVE = 1, 2
@@ -276,7 +277,10 @@ def _decode(name: str, message: Message, data: bytes, is_json: bool, items: str)
     export = Export(items)
     with reading(name):
         if is_json:
-            whole = message.of_json(read_body(data), export)
+            body = jsontext.loads(data)
+            if not isinstance(body, dict):
+                raise Malformed(f"expected an object, got {body!r:.100}", "the body")
+            whole = message.of_json(body, export)
         else:
             whole = message.of_protobuf(data, 0, len(data), export)
     return [group for group in whole.resources if group.items]

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from heddle.errors import HeddleError
+from heddle.text_cache import cache_texts
 from heddle.trace.otel.messages import FLAGS, HEX, TEXT, TIME, UINT32, Message, enum, pairs, repeated, singular
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
@@ -90,10 +91,8 @@ class OtelSpan:
 MAX_KEY_PARTS = 64
 """A key of more parts is kept whole."""
 MAX_JSON_DEPTH = 100
-_KNOWN_KEYS = 20_000
 T = TypeVar("T")
 _Route = tuple[tuple[str, ...], tuple[str, ...], str]
-_routes: dict[str, _Route] = {}
 _Beside = list[tuple[tuple[str, ...], Any]]
 """Values that have a subtree at their place, with their paths."""
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
@@ -107,15 +106,11 @@ def split_key(key: str) -> tuple[str, ...]:
     return found if len(found) <= MAX_KEY_PARTS else (key,)
 
 
+@cache_texts(20_000, longest=200)
 def _route(key: str) -> _Route:
-    """The parts of a key, those on the way and the last one; remembered, as keys repeat."""
+    """The parts of a key, those on the way and the last one."""
     path = split_key(key)
-    found = (path, path[:-1], path[-1])
-    if len(_routes) >= _KNOWN_KEYS:
-        _routes.clear()
-    if len(key) <= 200:
-        _routes[key] = found
-    return found
+    return path, path[:-1], path[-1]
 
 
 def expand(flat: Json) -> tuple[Json, list[str]]:
@@ -132,7 +127,7 @@ def expand(flat: Json) -> tuple[Json, list[str]]:
             if parsed is not value:
                 parsed_keys.append(key)
                 value = parsed
-        path, way, last = _routes.get(key) or _route(key)
+        path, way, last = _route(key)
         node = tree
         for part in way:
             below = node.get(part)

@@ -22,17 +22,8 @@ from heddle.ui.reads import calls_row
 from heddle.ui.reads.calls_row import MOST_SCORED, NEWEST_FIRST, Hit, find_hits, search_in
 from heddle.wire import refs, times
 from heddle.wire.aggregates import ALL_TIME, CALLS_AND_ERRORS, CallAggregate, cut_run
-from heddle.wire.calls import (
-    CallConditions,
-    CallRow,
-    CallsQuery,
-    CostTest,
-    Filter,
-    SortTerm,
-    UniformRun,
-    cost_of_tokens,
-)
-from heddle.wire.inference import CostOf, PricesOf, sum_of_costs
+from heddle.wire.calls import CallConditions, CallRow, CallsQuery, CostOf, CostTest, Filter, SortTerm, UniformRun
+from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.query import (
     And,
     Compare,
@@ -190,7 +181,7 @@ async def summary(body: Chosen, request: Request, caller: Reader, store: StoreDe
         price, found = await prices(query.project), await store.call_aggregates.usage(query, runs)
         counted = [row for row in found if body.used in ("", row.model)]
         tokens = {"prompt": sum(row.prompt for row in counted), "completion": sum(row.completion for row in counted)}
-        shown["spent"] = {**tokens, "cost": sum_of_costs(cost_of_tokens(price, row, row.priced_at) for row in counted)}
+        shown["spent"] = {**tokens, "cost": sum_of_costs(price(row, row.priced_at) for row in counted)}
     return compress(request, answer({**shown, "source_ops": await _ops_of_source(store, query.project, body.source)}))
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import orjson
 
 from heddle.store.base import Store
+from heddle.trace.calls.packing import usage_entries
 from heddle.wire import refs
-from heddle.wire.call_summary import PLAIN, problem_of
-from heddle.wire.calls import STATUS_WORDS, SUCCESS, CallRow, CallsQuery, Filter, SortTerm
+from heddle.wire.call_summary import problem_of
+from heddle.wire.calls import PLAIN_KIND, STATUS_WORDS, SUCCESS, CallRow, CallsQuery, CostOf, Filter, SortTerm, Usage
 from heddle.wire.conversation.call import of_call, of_value
 from heddle.wire.conversation.parts import media
-from heddle.wire.inference import CostOf
+from heddle.wire.inference import sum_of_costs
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import Operation, Search, searches
 from heddle.wire.search import TextSearch, excerpt, parse_search, score, searched
@@ -62,7 +63,7 @@ def row(
         "child": call.parent_id is not None or None,
         "op": refs.operation_name(call.op_name),
         "name": call.display_name or None,
-        "kind": None if call.kind == PLAIN else call.kind,
+        "kind": None if call.kind == PLAIN_KIND else call.kind,
         "status": None if call.status == SUCCESS else STATUS_WORDS[call.status],
         "at": call.started_at,
         "took": None if call.ended_at is None else max(0, call.ended_at - call.started_at),
@@ -95,7 +96,7 @@ def by_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def models_of(call: CallRow) -> list[str]:
     """The models that a call used."""
-    return list(_usage(_load(call.summary)))
+    return [used.model for used in _usage(_load(call.summary))]
 
 
 def _named_model(inputs: Any) -> str | None:
@@ -107,40 +108,15 @@ def _load(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
-def _usage(summary: Any) -> dict[str, dict[str, Any]]:
-    usage = summary.get("usage") if isinstance(summary, dict) else None
-    return {name: entry for name, entry in usage.items() if isinstance(entry, dict)} if isinstance(usage, dict) else {}
+def _usage(summary: Any) -> list[Usage]:
+    return usage_entries(summary) if isinstance(summary, dict) else []
 
 
-def _count(entry: Mapping[str, Any], *names: str) -> int:
-    return sum(int(value) for name in names if isinstance(value := entry.get(name), (int, float)))
-
-
-def _tokens(entry: Mapping[str, Any]) -> int:
-    parts = _count(entry, "prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
-    return parts or _count(entry, "total_tokens")
-
-
-def _sum_usage(usage: dict[str, dict[str, Any]], at: int, cost: CostOf) -> tuple[str | None, int | None, float | None]:
+def _sum_usage(usage: Sequence[Usage], at: int, cost: CostOf) -> tuple[str | None, int | None, float | None]:
     """The model used most, all tokens, and dollars (None where no model has a price)."""
-    if not usage:
-        return None, None, None
-    dollars = [
-        cost(
-            name,
-            at,
-            requests=_count(entry, "requests"),
-            prompt_tokens=_count(entry, "prompt_tokens", "input_tokens"),
-            completion_tokens=_count(entry, "completion_tokens", "output_tokens"),
-            cached_tokens=_count(entry, "cache_read_input_tokens"),
-            created_tokens=_count(entry, "cache_creation_input_tokens"),
-        )
-        for name, entry in usage.items()
-    ]
-    priced = [amount for amount in dollars if amount is not None]
-    tokens = sum(_tokens(entry) for entry in usage.values())
-    most = max(usage, key=lambda name: _tokens(usage[name]))
-    return most, tokens or None, sum(priced) if priced else None
+    tokens = {used.model: used.prompt + used.completion or used.total or 0 for used in usage}
+    most = max(tokens, key=lambda model: tokens[model], default=None)
+    return most, sum(tokens.values()) or None, sum_of_costs(cost(used, at) for used in usage)
 
 
 def scores_of(feedback: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

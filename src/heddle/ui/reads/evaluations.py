@@ -13,8 +13,8 @@ from heddle.errors import InvalidRequest
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import refs
-from heddle.wire.calls import CallsQuery, Filter, cost_of_tokens
-from heddle.wire.inference import CostOf, sum_of_costs
+from heddle.wire.calls import CallsQuery, CostOf, Filter
+from heddle.wire.inference import sum_of_costs
 from heddle.wire.jsontypes import Json
 from heddle.wire.trials import TrialsQuery, TrialStats, row_key, split_rows, trials_of
 
@@ -222,5 +222,5 @@ def _trial(trial: TrialStats, prices: CostOf) -> Json:
         "scores": None if trial.scores is None else orjson.loads(trial.scores),
         "model_latency_seconds": trial.seconds,
         "total_tokens": trial.total_tokens,
-        "total_cost": sum_of_costs(cost_of_tokens(prices, entry, trial.priced_at) for entry in trial.usage),
+        "total_cost": sum_of_costs(prices(entry, trial.priced_at) for entry in trial.usage),
     }

@@ -16,8 +16,8 @@ from heddle.store.control.feedback import Window
 from heddle.wire import refs, times
 from heddle.wire.aggregates import CALLS_AND_ERRORS, CallAggregate, Measure, Value, cut_run
 from heddle.wire.buckets import percentile_of, readable_width
-from heddle.wire.calls import CallsQuery, Filter, OpActivity, ProjectActivity, UniformRun, UsageSum, cost_of_tokens
-from heddle.wire.inference import CostOf, PricesOf, sum_of_costs
+from heddle.wire.calls import CallsQuery, CostOf, Filter, OpActivity, ProjectActivity, UniformRun, Usage, UsageSum
+from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")
@@ -149,7 +149,7 @@ def _models(usage: Sequence[UsageSum], cost_of: CostOf) -> list[dict[str, Any]]:
 
 
 def _cost(usage: Sequence[UsageSum], cost_of: CostOf) -> float | None:
-    return sum_of_costs(cost_of_tokens(cost_of, row, row.priced_at) for row in usage)
+    return sum_of_costs(cost_of(row, row.priced_at) for row in usage)
 
 
 def _tokens(usage: Sequence[UsageSum]) -> int:
@@ -251,7 +251,7 @@ def _groups(found: Sequence[UsageSum], by: By, cost_of: CostOf, shift: int, widt
         for count in _COUNTS:
             setattr(entry, count, getattr(entry, count) + getattr(row, count))
         entry.calls += row.calls
-        cost = cost_of_tokens(cost_of, row, row.priced_at)
+        cost = cost_of(row, row.priced_at)
         if cost is None:
             if row.model not in entry.unpriced:
                 entry.unpriced.append(row.model)
@@ -290,22 +290,15 @@ async def prices(
 def rates(cost_of: CostOf, model: str, at: int) -> dict[str, float] | None:
     """Dollars for a million tokens of each kind, as calls are charged; None without a price."""
 
-    def of(prompt: int = 0, completion: int = 0, cached: int = 0, created: int = 0) -> float | None:
-        return cost_of(
-            model,
-            at,
-            requests=1,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cached_tokens=cached,
-            created_tokens=created,
-        )
-
+    counts = {
+        "prompt": (_MILLION, 0, 0, 0),
+        "completion": (0, _MILLION, 0, 0),
+        "cache_read": (_MILLION, 0, _MILLION, 0),
+        "cache_creation": (_MILLION, 0, 0, _MILLION),
+    }
     found: dict[str, Any] = {
-        "prompt": of(prompt=_MILLION),
-        "completion": of(completion=_MILLION),
-        "cache_read": of(prompt=_MILLION, cached=_MILLION),
-        "cache_creation": of(prompt=_MILLION, created=_MILLION),
+        name: cost_of(Usage(model, 1, prompt, completion, None, *caches), at)
+        for name, (prompt, completion, *caches) in counts.items()
     }
     return None if found["prompt"] is None else found
 
@@ -393,5 +386,5 @@ def _describe(activity: ProjectActivity, name: str, cost_of: CostOf) -> dict[str
         "lately": activity.lately,
         "errors": activity.errors,
         "error_share": activity.errors / activity.lately if activity.lately else None,
-        "cost": sum_of_costs(cost_of_tokens(cost_of, used, used.priced_at) for used in activity.usage),
+        "cost": sum_of_costs(cost_of(used, used.priced_at) for used in activity.usage),
     }

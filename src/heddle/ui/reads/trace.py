@@ -14,9 +14,8 @@ from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, CallAggregate, Measure, cut_run
-from heddle.wire.call_summary import PLAIN
-from heddle.wire.calls import ERROR, RUNNING, SUCCESS, CallsQuery, Filter, ThreadRow, UsageSum, cost_of_tokens
-from heddle.wire.inference import CostOf, sum_of_costs
+from heddle.wire.calls import ERROR, PLAIN_KIND, RUNNING, SUCCESS, CallsQuery, CostOf, Filter, ThreadRow, UsageSum
+from heddle.wire.inference import sum_of_costs
 from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
 from heddle.wire.query import And, Compare, Field
 from heddle.wire.query import Literal as Constant
@@ -114,7 +113,7 @@ class Columns:
             sparse["name"].append([position, span.display_name])
         for use in span.usage:
             model = self._models.setdefault(use.model, len(self._models))
-            dollars = cost_of_tokens(self._cost, use, span.started_at)
+            dollars = self._cost(use, span.started_at)
             sparse["usage"].append([position, model, use.prompt, use.completion, dollars])
 
 
@@ -125,7 +124,7 @@ def _parent_offset(parent: int, position: int) -> int | None:
 
 
 def _removed_span(at: int) -> Span:
-    return Span("", "removed", PLAIN, None, at, at, SUCCESS, [])
+    return Span("", "removed", PLAIN_KIND, None, at, at, SUCCESS, [])
 
 
 _FAILED_TURNS = And(
@@ -171,9 +170,7 @@ async def threads(
             "last_turn": row.last_turn_id,
             "seconds": sum(row.durations) / 1000,
             "tokens": sum(used.tokens for used in usage.get(row.thread_id, ())),
-            "dollars": sum_of_costs(
-                cost_of_tokens(price, used, used.priced_at) for used in usage.get(row.thread_id, ())
-            ),
+            "dollars": sum_of_costs(price(used, used.priced_at) for used in usage.get(row.thread_id, ())),
             "errors": errors.get(row.thread_id, 0),
         }
         for row in page
