@@ -16,6 +16,7 @@ from heddle.evals.objects import (
     Dataset,
     Model,
     ObjectReader,
+    StoredObject,
     external_text,
     find_calls,
     is_ref,
@@ -67,22 +68,31 @@ async def read_plan(reader: ObjectReader, ref: str) -> Plan:
     CannotRun names the scorers that do not run here.
     """
     found = await reader.read(ref, "The evaluation")
-    value = found.value
-    if not found.is_a("Evaluation"):
-        raise InvalidRequest(f"{external_text(ref)} is no Evaluation but {value.get('_class_name')}")
-    name = str(value.get("name") or found.target.name)
-    if value.get("preprocess_model_input") is not None:
-        raise InvalidRequest(f"The evaluation {name} has a preprocess_model_input, and stored code is not run here")
-    listed = value.get("scorers")
-    if not isinstance(listed, list) or not listed:
-        raise InvalidRequest(f"The evaluation {name} has no scorers, so nothing says how good an answer is")
-    scorers = await read_scorers(reader, listed, f"The evaluation {name} has")
+    name, value = _name(found), found.value
+    scorers = await _read_scorers_of(reader, found, ref)
     dataset = await read_dataset(reader, value.get("dataset"), name)
     label = value.get("evaluation_name")
     trials = 1 if value.get("trials") is None else value["trials"]
     if not isinstance(trials, int) or isinstance(trials, bool) or not 1 <= trials <= MOST_TRIALS:
         raise InvalidRequest(f"The evaluation {name} has trials {trials!r}; 1 to {MOST_TRIALS} are possible")
     return Plan(found.ref, name, label if isinstance(label, str) else None, dataset, scorers, trials)
+
+
+def _name(evaluation: StoredObject) -> str:
+    return str(evaluation.value.get("name") or evaluation.target.name)
+
+
+async def _read_scorers_of(reader: ObjectReader, evaluation: StoredObject, ref: str) -> list[Scorer]:
+    """The scorers of a stored evaluation; raises InvalidRequest for an object (`ref` to its reader) that is none."""
+    name, value = _name(evaluation), evaluation.value
+    if not evaluation.is_a("Evaluation"):
+        raise InvalidRequest(f"{external_text(ref)} is no Evaluation but {value.get('_class_name')}")
+    if value.get("preprocess_model_input") is not None:
+        raise InvalidRequest(f"The evaluation {name} has a preprocess_model_input, and stored code is not run here")
+    listed = value.get("scorers")
+    if not isinstance(listed, list) or not listed:
+        raise InvalidRequest(f"The evaluation {name} has no scorers, so nothing says how good an answer is")
+    return await read_scorers(reader, listed, f"The evaluation {name} has")
 
 
 async def check_rows(plan: Plan, model: Model) -> None:
@@ -220,16 +230,16 @@ class Evaluations:
 
         Raises CannotRun for scorers that do not run here; whatever else is wrong fails the call.
         """
-        reader = ObjectReader(self._store, caller)
+        reader, pinned = ObjectReader(self._store, caller), evaluation
         try:
-            evaluation = (await read_plan(reader, evaluation)).ref
-            model = (await read_model(reader, model)).ref
+            found = await reader.read(evaluation, "The evaluation")
+            pinned = found.ref
+            await _read_scorers_of(reader, found, evaluation)
         except CannotRun:
             raise
         except HeddleError:
-            # The job meets it as well, and says so in the call.
-            evaluation, model = await _pin_version(reader, evaluation), await _pin_version(reader, model)
-        spec = EvaluateSpec(evaluation, model)
+            pass  # The job meets it as well, and says so in the call.
+        spec = EvaluateSpec(pinned, await _pin_version(reader, model))
         job = await self._jobs.submit(EVALUATE_MODEL, caller, project, asdict(spec))
         await self._start_root(caller, spec.root(job))
         return job.id

@@ -1,10 +1,8 @@
 """The job of an improvement. Its ids follow from the job's, so that what is begun again does nothing twice."""
 
 import asyncio
-import hashlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,18 +10,31 @@ import orjson
 
 from heddle.auth import Caller, Scope
 from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
-from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
+from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, Later
-from heddle.evals.objects import ChatModel, ObjectReader, find_calls
-from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
+from heddle.evals.objects import ObjectReader, find_calls
 from heddle.evals.run import derived_id
 from heddle.evals.scorers import Scorer, number_of, read_scorers
 from heddle.evals.service import Evaluations
-from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
+from heddle.improve.dataset import FEWEST, WeakRows, collect_rows, split_rows
+from heddle.improve.rollouts import Rollouts
 from heddle.improve.schemas import ImprovementCreateReq
-from heddle.improve.timeline import BudgetSpent, Meter, Timeline
+from heddle.improve.timeline import (
+    BudgetSpent,
+    Judged,
+    Loop,
+    Measured,
+    Meter,
+    Part,
+    Promoted,
+    Score,
+    Selected,
+    Timeline,
+    Trained,
+    Verdict,
+    Watched,
+)
 from heddle.ipc.usage import CpuMeter
-from heddle.jobs.runner import TaskGroup, first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
 from heddle.store.control.eval_jobs import OPEN, JobRow
@@ -38,12 +49,11 @@ from heddle.wire import refs, times
 from heddle.wire.batched import batched
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import CallEnd, CallStart, Records, object_value, publish_dataset
+from heddle.wire.records import Records, object_value, publish_dataset
 from heddle.wire.training import Sampling
 from heddle.wire.trials import PREDICT_AND_SCORE
 
 KIND = "improve"
-ROOT_OP = "heddle.improve.rollouts"
 MOST_IDLE = 3
 """Steps in a row in which no answer was better than another; then there is nothing to learn from."""
 LEARNING_RATE = 1e-5
@@ -52,28 +62,6 @@ _HERE_SECONDS, _LOOK_SECONDS = 20.0, 2.0
 """A training job is waited for in place so long; then the improvement leaves its place and looks again."""
 _WATCH_SECONDS = 5.0
 _LINKS_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """One improvement at work."""
-
-    job: JobRow
-    caller: Caller
-    asked: ImprovementCreateReq
-    model: ModelRow
-    scorers: Sequence[Scorer]
-    max_tokens: int
-    log: Timeline
-
-    def address(self, step: int) -> str:
-        """A step of the model, as completions take it."""
-        return f"{refs.ARTIFACT}{self.model.entity}/{self.model.project}/{self.model.name}:step{step}"
-
-    def named(self, part: str) -> str:
-        """The id of an object that belongs to this improvement."""
-        kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in self.asked.name or f"improve-{self.model.name}")
-        return f"{kept[:80]}-{self.job.id[-6:]}-{part}"
 
 
 class Improvements:
@@ -89,9 +77,9 @@ class Improvements:
         training: Training,
         parallel: int,
     ) -> None:
-        self._store, self._records, self._completions = store, records, completions
+        self._store, self._records = store, records
         self._jobs, self._evaluations, self._training = jobs, evaluations, training
-        self._parallel = parallel
+        self._rollouts = Rollouts(store, records, completions, parallel)
         self._meter = Meter(CpuMeter().read)
 
     def register(self) -> None:
@@ -193,25 +181,30 @@ class Improvements:
             longest = asked.rollouts.max_tokens or default_max_tokens(base.max_model_len)
         return Loop(job, run.caller, asked, model, scorers, longest, log)
 
-    async def _select(self, loop: Loop) -> Json:
+    async def _select(self, loop: Loop) -> Selected:
         """Publish the weak chats in two datasets, linked to their calls, and an evaluation of those held out."""
         asked, caller = loop.asked, loop.caller
         found = await collect_rows(self._records, caller, asked.project_id, asked.weak, asked.columns)
         if len(found.rows) < FEWEST:
             raise InvalidRequest(_too_few(found))
         parts = dict(zip(("train", "held-out"), split_rows(found.keys, asked.held_out, asked.seed), strict=True))
-        made: Json = {"calls": found.calls, "skipped": dict(found.skipped)}
+        made: dict[str, Part] = {}
         for part, places in parts.items():
             rows, name = [found.rows[place] for place in places], loop.named(part)
             about = {"name": name, "description": f"Weak chats of {loop.model.name}: {part}"}
             dataset, digests = await publish_dataset(self._records, caller, asked.project_id, name, rows, **about)
             await self._link(loop, found, places, name, dataset.digest, digests)
-            made[part.replace("-", "_")] = {"ref": refs.to_external(dataset.ref), "rows": len(rows)}
-        told = {"dataset": made["held_out"]["ref"], "scorers": asked.scorers, "trials": 1}
+            made[part] = {"ref": refs.to_external(dataset.ref), "rows": len(rows)}
+        told = {"dataset": made["held-out"]["ref"], "scorers": asked.scorers, "trials": 1}
         evaluation = object_value("Evaluation", name=loop.named("evaluation"), **told)
         stored = await self._records.publish(caller, asked.project_id, loop.named("evaluation"), evaluation)
-        made["evaluation"] = await self._evaluations.check(stored.ref, caller)
-        return made
+        return {
+            "calls": found.calls,
+            "skipped": dict(found.skipped),
+            "train": made["train"],
+            "held_out": made["held-out"],
+            "evaluation": await self._evaluations.check(stored.ref, caller),
+        }
 
     async def _link(
         self, loop: Loop, found: WeakRows, places: list[int], name: str, digest: str, row_digests: list[str]
@@ -239,7 +232,7 @@ class Improvements:
         for part in batched(links, _LINKS_AT_ONCE):
             await self._store.dataset_sources.link(list(part))
 
-    async def _measure(self, loop: Loop, data: Json, step: int | None) -> Json:
+    async def _measure(self, loop: Loop, data: Selected, step: int | None) -> Measured:
         """What a step (None: the one that the name means) scores on the held-out chats and the general set."""
         if step is None:
             known = loop.log.find("baseline")
@@ -251,28 +244,30 @@ class Improvements:
                     f"The base model {loop.model.base_model} is not served, so nothing can be improved"
                 )
             await loop.log.note(step=step)
-        measured: Json = {"step": step}
-        for name, ref in (("held_out", data["evaluation"]), ("general", loop.asked.general)):
-            if ref is not None:
-                scored = await self._evaluations.run(
-                    ref,
-                    loop.address(step),
-                    loop.caller,
-                    loop.asked.project_id,
-                    sampling=Sampling(0.0, loop.max_tokens),
-                    run_id=f"{loop.job.id}/{name}/{step}",
-                    label=f"{loop.model.name} step {step}, {name.replace('_', '-')}",
-                )
-                measured[name] = {"score": scored.score, "rows": scored.rows, "call_id": scored.call_id}
+        measured: Measured = {"step": step, "held_out": await self._score(loop, "held_out", data["evaluation"], step)}
+        if loop.asked.general is not None:
+            measured["general"] = await self._score(loop, "general", loop.asked.general, step)
         return measured
 
-    async def _improve(self, loop: Loop, data: Json, start: int) -> int:
+    async def _score(self, loop: Loop, name: str, evaluation: str, step: int) -> Score:
+        scored = await self._evaluations.run(
+            evaluation,
+            loop.address(step),
+            loop.caller,
+            loop.asked.project_id,
+            sampling=Sampling(0.0, loop.max_tokens),
+            run_id=f"{loop.job.id}/{name}/{step}",
+            label=f"{loop.model.name} step {step}, {name.replace('_', '-')}",
+        )
+        return {"score": scored.score, "rows": scored.rows, "call_id": scored.call_id}
+
+    async def _improve(self, loop: Loop, data: Selected, start: int) -> int:
         """Roll out and train, step by step; returns the last step that was trained."""
         rollouts, log, step, idle = loop.asked.rollouts, loop.log, start, 0
         reward, dataset = 0.0, data["train"]["ref"]
         try:
             for number in range(1, rollouts.steps + 1):
-                sampled = await log.do("rollouts", partial(self._sample, loop, dataset, number, step), number)
+                sampled = await log.do("rollouts", partial(self._rollouts.sample, loop, dataset, number, step), number)
                 reward = sampled["reward"]
                 # A judge tells apart what scorers cannot.
                 is_telling = bool(sampled["uneven"] or loop.asked.ruler)
@@ -296,119 +291,7 @@ class Improvements:
             )
         return step
 
-    async def _read_rows(self, ref: str) -> list[Json]:
-        version = refs.parse(refs.to_internal(ref))
-        found = await self._store.objects.read(version.project, version.name, version.version)
-        if found is None or found.deleted_at is not None:
-            raise InvalidRequest("The dataset of the improvement was deleted")
-        table = refs.parse(orjson.loads(found.val or "null")["rows"])
-        rows = await self._store.tables.query(table.project, table.name, limit=None)
-        return [orjson.loads(row.val) for row in rows]
-
-    async def _sample(self, loop: Loop, dataset: str, number: int, step: int) -> Json:
-        """Answers of a step to some chats, each a call with its reward; those that are stored are not asked again."""
-        asked, caller, rows = loop.asked, loop.caller, await self._read_rows(dataset)
-        root = derived_id(f"{loop.job.id}/rollouts/{number}")
-        chosen = _choose_rows(len(rows), asked.rollouts.chats, asked.seed, number)
-        started = CallStart(
-            id=root,
-            trace_id=root,
-            op_name=ROOT_OP,
-            started_at=times.now(),
-            display_name=f"rollouts {number} of {loop.model.name} step {step}",
-            attributes={"kind": "improve", "improvement": loop.job.id},
-            inputs={"model": loop.address(step), "rows": chosen},
-        )
-        rewards: dict[str, Any] = {}
-        below = self._records.read_calls(
-            caller, asked.project_id, filter={"parent_ids": [root]}, columns=["id", "summary", "ended_at"]
-        )
-        async for calls in below:
-            rewards |= {call.id: call.summary.get("reward") for call in calls if call.ended_at}
-        await self._records.write_calls(caller, asked.project_id, [started], [])
-        wanted = {
-            derived_id(f"{root}/{place}/{answer}"): (place, answer)
-            for place in chosen
-            for answer in range(asked.rollouts.answers)
-        }
-        free = asyncio.Semaphore(self._parallel)
-
-        async def roll_out(call_id: str, place: int, answer: int) -> None:
-            async with free:
-                loop.log.check_budget()
-                drawn = hashlib.sha256(f"{asked.seed}/{number}/{place}/{answer}".encode()).digest()
-                seed = int.from_bytes(drawn[:4], "big") >> 1
-                rewards[call_id] = await self._roll_out(loop, root, call_id, rows[place], step, seed)
-
-        try:
-            async with TaskGroup() as group:
-                for call_id, (place, answer) in wanted.items():
-                    if call_id not in rewards:
-                        group.add(roll_out(call_id, place, answer))
-        except ExceptionGroup as errors:
-            raise first_failure(errors) from None
-        by_place: dict[int, list[float]] = {}
-        for call_id, (place, _) in wanted.items():
-            if rewards[call_id] is not None:
-                by_place.setdefault(place, []).append(float(rewards[call_id]))
-        earned = [reward for some in by_place.values() for reward in some]
-        if not earned:
-            raise InvalidRequest(f"None of {len(wanted)} answers could be scored; see the calls below {root}")
-        result: Json = {
-            "call_id": root,
-            "step": step,
-            "answers": len(wanted),
-            "scored": len(earned),
-            "reward": sum(earned) / len(earned),
-            "uneven": sum(min(some) < max(some) for some in by_place.values()),
-        }
-        await self._records.write_calls(
-            caller, asked.project_id, [], [CallEnd(id=root, ended_at=times.now(), output=result)]
-        )
-        return result
-
-    async def _roll_out(self, loop: Loop, root: str, call_id: str, row: Json, step: int, seed: int) -> float | None:
-        """One answer and its reward, stored as a call; None where it cannot be scored."""
-        asked = loop.asked
-        model = ChatModel(loop.address(step), Sampling(asked.rollouts.temperature, loop.max_tokens))
-        request, started = model.inputs(row, seed), times.now()
-        ask = Asker(self._completions, loop.caller, asked.project_id)
-        counted = Counted(ask)
-        output: Json | None = None
-        problem, reward, scores = None, None, {}
-        try:
-            output = await counted(request)
-            given = await score_output(model.output(output, row), row, loop.scorers, ask)
-            problem = next((score.problem for score in given if score.problem is not None), None)
-            scores = {score.scorer.name: score.value for score in given if score.problem is None}
-            if problem is None:
-                numbers = [number_of(score.scorer.measured(score.value)) or 0.0 for score in given]
-                reward = sum(numbers) / len(numbers)
-        except HeddleError as error:
-            problem = error
-        if problem is not None and is_not_the_rows(problem):
-            raise problem
-        start = CallStart(
-            id=call_id,
-            trace_id=root,
-            parent_id=root,
-            op_name=ROLLOUT_OP,
-            started_at=started,
-            attributes={"kind": "llm", "model": request["model"], "improvement": loop.job.id},
-            inputs=request,
-        )
-        summary = {"usage": counted.usage, "reward": reward, "scores": scores}
-        end = CallEnd(
-            id=call_id,
-            ended_at=times.now(),
-            output=output,
-            exception=None if problem is None else str(problem),
-            summary={name: value for name, value in summary.items() if value not in (None, {})},
-        )
-        await self._records.write_calls(loop.caller, asked.project_id, [start], [end])
-        return reward
-
-    async def _train(self, loop: Loop, number: int, parent: int, rollouts: str) -> Json:
+    async def _train(self, loop: Loop, number: int, parent: int, rollouts: str) -> Trained:
         """The training job of a step, from the calls of its rollouts; raises Later while it takes long."""
         job_id, jobs = derived_id(f"{loop.job.id}/training/{number}"), self._store.train_jobs
         settings, ruler = loop.asked.experimental_config, loop.asked.ruler
@@ -439,19 +322,21 @@ class Improvements:
             raise Later(_LOOK_SECONDS)
         if job.state != SUCCEEDED:
             raise InvalidRequest(f"The training job {job_id} {job.state}: {job.error}")
+        assert job.step is not None, "only jobs that made a step succeed"
         return {
             "step": job.step,
             "metrics": {name: job.metrics[name] for name in ("loss/train",) if name in job.metrics},
         }
 
-    async def _judge(self, loop: Loop, data: Json, before: Json, candidate: int) -> Json:
+    async def _judge(self, loop: Loop, data: Selected, before: Measured, candidate: int) -> Judged:
         """What the candidate scores, and which conditions of the gate refuse it."""
         after = await self._measure(loop, data, candidate)
-        verdicts: list[Json] = []
-        for name, conditions in (("held_out", loop.asked.gate.held_out), ("general", loop.asked.gate.general)):
-            if name not in after:
-                continue
-            comparison = await self._compare(loop, after[name]["call_id"], before[name]["call_id"])
+        gate, verdicts = loop.asked.gate, list[Verdict]()
+        sets = [("held_out", gate.held_out, after["held_out"], before["held_out"])]
+        if "general" in after:
+            sets.append(("general", gate.general, after["general"], before["general"]))
+        for name, conditions, score, earlier in sets:
+            comparison = await self._compare(loop, score["call_id"], earlier["call_id"])
             for text in conditions:
                 verdict = parse_condition(text).check(comparison)
                 verdicts.append({"set": name, "condition": text, "value": verdict.value, "refuses": verdict.has_failed})
@@ -481,7 +366,7 @@ class Improvements:
                     trials.setdefault(key, []).append(found)
         return {key: read_row({"row_digest": key}, found) for key, found in trials.items()}
 
-    async def _promote(self, loop: Loop, old: int, new: int) -> Json:
+    async def _promote(self, loop: Loop, old: int, new: int) -> Promoted:
         """Let the model's name mean the candidate, unless it means something else by now."""
         latest = await self._training.models.latest(loop.model)
         if latest not in (old, new):
@@ -494,7 +379,7 @@ class Improvements:
         await self._training.models.roll_back(loop.model, new)
         return {"step": new, "at": at, "reason": None}
 
-    async def _watch(self, loop: Loop, old: int, new: int, since: int) -> Json:
+    async def _watch(self, loop: Loop, old: int, new: int, since: int) -> Watched:
         """Whether the promotion was taken back; raises Later as long as it is watched."""
         watch = loop.asked.watch
         assert watch is not None
@@ -507,19 +392,19 @@ class Improvements:
         if latest != new:
             return {"rolled_back": False, "reason": f"The model's name means step {latest}, which is watched elsewhere"}
         scores = await self._read_scores(loop, since)
-        seen: Json = {"scores": len(scores), "mean": sum(scores) / len(scores) if scores else None}
-        if len(scores) >= watch.calls and seen["mean"] < watch.below:
+        mean = sum(scores) / len(scores) if scores else None
+        if mean is not None and len(scores) >= watch.calls and mean < watch.below:
             reason = (
-                f"The newest {len(scores)} scores of {watch.monitor} have a mean of {seen['mean']:.3g}, below "
+                f"The newest {len(scores)} scores of {watch.monitor} have a mean of {mean:.3g}, below "
                 f"{watch.below:g}: the name means step {old} again"
             )
             await self._training.models.roll_back(loop.model, old)
-            return {**seen, "rolled_back": True, "reason": reason}
+            return {"scores": len(scores), "mean": mean, "rolled_back": True, "reason": reason}
         if times.now() >= since + int(watch.hours * 3600 * times.SECOND):
-            return {**seen, "rolled_back": False, "reason": None}
+            return {"scores": len(scores), "mean": mean, "rolled_back": False, "reason": None}
         step = loop.log.find("watch")
-        if step is None or step["result"] != seen:
-            await loop.log.note(**seen)
+        if step is None or step["result"] != {"scores": len(scores), "mean": mean}:
+            await loop.log.note(scores=len(scores), mean=mean)
         raise Later(_WATCH_SECONDS)
 
     async def _read_scores(self, loop: Loop, since: int) -> list[float]:
@@ -549,17 +434,6 @@ class Improvements:
                 known = [step for step in steps if step is not None]
                 needed |= dict.fromkeys({*known[:1], *known[-2:]}, f"the improvement {job.id} needs it")
         return needed
-
-
-def _choose_rows(count: int, wanted: int, seed: int, number: int) -> list[int]:
-    """The places of the chats of a step: each comes once before one comes again, in an order by the seed."""
-    ordered: list[int] = []
-    first, turn = (number - 1) * wanted, 0
-    while len(ordered) < first + wanted:
-        keys = {place: hashlib.sha256(f"{seed}/{turn}/{place}".encode()).digest() for place in range(count)}
-        ordered += sorted(keys, key=keys.__getitem__)
-        turn += 1
-    return list(dict.fromkeys(ordered[first : first + wanted]))
 
 
 def _too_few(found: WeakRows) -> str:

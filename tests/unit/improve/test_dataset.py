@@ -3,7 +3,7 @@
 from collections import Counter
 
 from heddle.improve.dataset import _score_of, split_rows
-from heddle.improve.job import _choose_rows
+from heddle.improve.rollouts import _choose_rows
 from heddle.wire.records import Call
 
 KEYS = [f"chat {number}" for number in range(40)]
