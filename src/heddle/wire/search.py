@@ -6,8 +6,10 @@ made, and so is everything with points, dashes and underscores. Scripts without 
 
 import re
 import string
+import sys
 import unicodedata
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,6 +38,8 @@ _CLASSES = bytes(
     ord("a") if 97 <= code <= 122 or 48 <= code <= 57 else ord("A") if 65 <= code <= 90 else ord(" ")
     for code in range(256)
 )
+_HUMP = re.compile(b"A(?:(?<=aA)|Aa)")
+"""A capital inside of a word, of its classes; it begins with a letter, which is found quickly."""
 _MARK = re.compile("[\u0300-\u036f]+")
 _NESTED_ESCAPE = re.compile(r"\\\\([bfnrt])([^\W_]+)")
 _ESCAPES = ("\\\\", "\\n", "\\t", "\\r", "\\b", "\\f")
@@ -59,6 +63,7 @@ _END = " endoffield "
 """Stands between fields, so that no phrase goes on in the next one."""
 _BETWEEN = r"[\W_]+"
 _OTHERS = re.compile(_BETWEEN)
+_LOWEST = slice(0 if sys.byteorder == "little" else 3, None, 4)
 _PLAIN = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
 
 
@@ -214,7 +219,7 @@ def indexed(text: str) -> str:
 
 def codes_of(words: str) -> bytes:
     """A text of `indexed` as one byte for each word: a phrase can only be where its bytes are."""
-    return bytes([code & 255 for code in map(zlib.crc32, words.encode("utf-8", "replace").split())])
+    return array("I", map(zlib.crc32, words.encode("utf-8", "replace").split())).tobytes()[_LOWEST]
 
 
 def _pairs(match: re.Match[str]) -> str:
@@ -242,30 +247,17 @@ def _camel_parts(word: str) -> list[str]:
 def _with_camel_parts(text: str) -> str:
     """The text with `getUserName get User Name` in the place of `getUserName`."""
     classes = text.encode("latin-1", "replace").translate(_CLASSES)
-    at = classes.find(b"aA")
-    if at < 0 and b"AAa" not in classes:
-        return text
     found: list[str] = []
-    done = 0
-    for start, end in _humps(classes):
-        parts = _camel_parts(text[start:end])
+    done = at = 0
+    while (hump := _HUMP.search(classes, at)) is not None:
+        start = classes.rfind(b" ", at, hump.start()) + 1 or at
+        at = classes.find(b" ", hump.start())
+        at = len(classes) if at < 0 else at
+        parts = _camel_parts(text[start:at])
         if parts:
-            found += (text[done:end], " ", " ".join(parts))
-            done = end
+            found += (text[done:at], " ", " ".join(parts))
+            done = at
     return "".join((*found, text[done:])) if found else text
-
-
-def _humps(classes: bytes) -> Iterator[tuple[int, int]]:
-    """Where words are that have a capital inside."""
-    at = 0
-    while True:
-        spots = [spot for spot in (classes.find(b"aA", at), classes.find(b"AAa", at)) if spot >= 0]
-        if not spots:
-            return
-        start, end = classes.rfind(b" ", at, min(spots)) + 1, classes.find(b" ", min(spots))
-        end = len(classes) if end < 0 else end
-        yield max(start, at), end
-        at = end
 
 
 @dataclass(frozen=True, slots=True)

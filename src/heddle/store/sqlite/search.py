@@ -21,8 +21,10 @@ from heddle.wire.search import MAX_TEXT, codes_of, held_words, indexed, parse_se
 
 VERSION = 2
 """How texts become words: a file of another version is indexed anew."""
-SLICE = 400
-_SLICE_CHARS = 2 * 1024 * 1024
+SLICE = 1600
+_SLICE_CHARS = 4 * 1024 * 1024
+_HASH_BYTES = 32 * 1024 * 1024
+"""Of words in memory, so that a slice is one segment of the index: merging segments costs more than making them."""
 _FEW = 500
 _MOST_OTHERS = 5000
 _FIRST_WINDOW = 256
@@ -40,9 +42,11 @@ _IS_INDEXED = "WHEN {0}.seq > (SELECT low FROM search_state WHERE kind = 'feedba
 _ADD_FEEDBACK = "INSERT INTO search (rowid, text) VALUES (-new.seq, search_words(new.payload))"
 _DROP_FEEDBACK = "INSERT INTO search (search, rowid, text) VALUES ('delete', -old.seq, search_words(old.payload))"
 _TRIGGER = "CREATE TRIGGER IF NOT EXISTS feedback_{0} AFTER {1} ON feedback {2} BEGIN {3}; END"
+_HASH = f"INSERT INTO search (search, rank) VALUES ('hashsize', {_HASH_BYTES})"
 SEARCH_TABLES = (
     """CREATE VIRTUAL TABLE search USING fts5 (text, content = '', columnsize = 0, detail = none,
         tokenize = 'ascii')""",
+    _HASH,
     "INSERT INTO search (search, rank) VALUES ('automerge', 16)",
     "INSERT INTO search (search, rank) VALUES ('crisismerge', 64)",
     """CREATE TABLE IF NOT EXISTS search_state (
@@ -107,6 +111,8 @@ def create(raw: sqlite3.Connection) -> None:
 def renew(raw: sqlite3.Connection, is_wanted: bool) -> None:
     """Empty an index that is not wanted, and let everything be indexed anew where texts became words in another way."""
     if _version(raw) == (VERSION if is_wanted else 0):
+        if raw.execute("SELECT 1 FROM search_config WHERE k = 'hashsize'").fetchone() is None:
+            raw.execute(_HASH)
         return
     raw.execute("BEGIN IMMEDIATE")
     raw.execute("DROP TABLE search")
@@ -211,8 +217,7 @@ def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
         return True
     top = _top(raw)
     if high < top:
-        most = SLICE if top - high < 2 * SLICE else 4 * SLICE
-        last = _index(raw, f"c.rid > {high} ORDER BY c.rid LIMIT {most}", (high, top))[1]
+        last = _index(raw, f"c.rid > {high} ORDER BY c.rid LIMIT {SLICE}", (high, top))[1]
         raw.execute("UPDATE search_state SET high = ? WHERE kind = 'calls'", (last,))
         if last < top:
             return True
