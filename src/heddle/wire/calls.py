@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel
-
 from heddle.errors import InvalidField
 from heddle.wire.call_summary import kind_of, read_error
 from heddle.wire.inference import CostOf
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import Operation, split_path
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
@@ -496,7 +495,7 @@ ALLOWED = (
 )
 
 
-class CallConditions(BaseModel):
+class CallConditions(LazyModel):
     """All conditions must hold; each list is an alternative."""
 
     op_names: list[str] | None = None
@@ -512,7 +511,7 @@ class CallConditions(BaseModel):
     wb_run_ids: list[str] | None = None
 
 
-class OrderTerm(BaseModel):
+class OrderTerm(LazyModel):
     """One term of an order."""
 
     field: str
