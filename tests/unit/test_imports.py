@@ -56,6 +56,21 @@ def test_there_are_no_circles_among_modules() -> None:
     TopologicalSorter(graph).prepare()
 
 
+WORKER = """
+import sys
+import heddle.web_workers.__main__
+
+print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("heddle.")}))
+"""
+
+
+def test_a_worker_imports_the_trace_alone() -> None:
+    """Of every worker's memory a fifth would be features that it does not serve."""
+    found = subprocess.run([sys.executable, "-c", WORKER], check=True, capture_output=True, text=True).stdout
+    assert "trace" in found.split()
+    assert set(found.split()) & {"app", "services", "evals", "inference", "training", "improve", "ui"} == set()
+
+
 BUILT = """
 import heddle.serve
 from pydantic import BaseModel
