@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 import heddle
 from heddle import paths
@@ -258,11 +257,10 @@ def _print_key(key: str, row: "KeyRow", quiet: bool) -> None:
     if quiet:
         print(key)
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{key}[/bold]")
+    typer.secho(key, bold=True)
     until = "" if row.expires_at is None else f" until {_day(row.expires_at)} UTC"
-    console.print(f"for {row.user} ({', '.join(map(str, row.grants))}){until}; id {row.id}", markup=False)
-    console.print("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
+    typer.echo(f"for {row.user} ({', '.join(map(str, row.grants))}){until}; id {row.id}")
+    typer.echo("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
 
 
 @keys.command("list")

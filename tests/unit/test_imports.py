@@ -1,6 +1,8 @@
 """What the rules of pyproject.toml cannot say of imports."""
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -52,3 +54,38 @@ def test_there_are_no_circles_among_modules() -> None:
         for name, path in modules.items()
     }
     TopologicalSorter(graph).prepare()
+
+
+WORKER = """
+import sys
+import heddle.web_workers.__main__
+
+print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("heddle.")}))
+"""
+
+
+def test_a_worker_imports_the_trace_alone() -> None:
+    """Of every worker's memory a fifth would be features that it does not serve."""
+    found = subprocess.run([sys.executable, "-c", WORKER], check=True, capture_output=True, text=True).stdout
+    assert "trace" in found.split()
+    assert set(found.split()) & {"app", "services", "evals", "inference", "training", "improve", "ui"} == set()
+
+
+BUILT = """
+import heddle.serve
+from pydantic import BaseModel
+
+def check(kind):
+    for model in kind.__subclasses__():
+        if model.__module__.startswith("heddle.") and model.__pydantic_complete__:
+            print(f"{model.__module__}.{model.__name__}")
+        check(model)
+
+check(BaseModel)
+"""
+
+
+def test_a_start_builds_no_model() -> None:
+    """Building hundreds of request models would be a tenth of a start; a `LazyModel` is built when it is first used."""
+    found = subprocess.run([sys.executable, "-c", BUILT], check=True, capture_output=True, text=True).stdout
+    assert found.split() == []

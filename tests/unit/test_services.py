@@ -6,6 +6,7 @@ from heddle.app import served_routes
 from heddle.http.routing import Service, dependency
 from heddle.http.state import ServerState
 from heddle.services import Services
+from heddle.web_workers.routes import local_routes
 
 
 def test_each_dependency_is_a_service_of_its_type() -> None:
@@ -19,3 +20,9 @@ def test_each_dependency_is_a_service_of_its_type() -> None:
     assert [(name, kind) for name, kind, _ in asked if types.get(name) != kind] == []
     assert {name for name, _, is_local in asked if is_local} <= set(shared), "a worker has no other services"
     assert len(asked) > 200
+
+
+def test_workers_know_every_local_route() -> None:
+    local = [route for route in served_routes() if route.is_local]
+    assert local_routes() == local
+    assert len(local) > 15

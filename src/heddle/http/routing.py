@@ -37,6 +37,7 @@ from heddle.store.base import Store
 from heddle.wire import jsontext, query, refs, times
 from heddle.wire.inference import PricesOf
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.otlp import OTLP_PATHS
 from heddle.wire.records import Records
 from heddle.wire.spans import SpanReader
@@ -183,10 +184,10 @@ def caller_of(request: Request) -> Caller:
     raise problem if isinstance(problem, NotAuthenticated) else NotAuthenticated("an API key is required")
 
 
-class RequestModel(BaseModel):
-    """A request body; keys that it does not know are ignored, and logged once each. It is built when first checked."""
+class RequestModel(LazyModel):
+    """A request body; keys that it does not know are ignored, and logged once each."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
     _named: ClassVar[set[tuple[str, str]]] = set()
 
     @model_validator(mode="before")
@@ -212,10 +213,10 @@ class ProjectReq(RequestModel):
     project_id: str
 
 
-class ResponseModel(BaseModel):
-    """A response body, declared for the OpenAPI description; what checks it is built when that is asked for."""
+class ResponseModel(LazyModel):
+    """A response body, declared for the OpenAPI description."""
 
-    model_config = ConfigDict(protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(protected_namespaces=())
 
 
 class Empty(ResponseModel):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.ci.comparison import parse_condition
@@ -12,13 +12,14 @@ from heddle.evals.replay.schemas import CallsFilter, Query
 from heddle.http.routing import ProjectReq, ResponseModel
 from heddle.training.schemas.requests import ExperimentalConfig, RulerRequest
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import split_path
 
 MOST_CHATS = 10_000
 COLUMN_ROOTS = ("inputs", "output", "attributes", "summary", "feedback")
 
 
-class _Part(BaseModel):
+class _Part(LazyModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 

@@ -1,251 +1,16 @@
-"""The object classes that the server itself knows, and what becomes of a value that is published as one of them.
+"""What becomes of a value that is published as one of the object classes that the server itself knows.
 
-A value of such a class is completed with the defaults of its class before its digest is computed, so names, order of
-inheritance, fields and defaults are part of the wire (contract: trace-core, section 4).
+It is completed with the defaults of its class before its digest is computed (contract: trace-core, section 4).
 """
 
-import ipaddress
-import re
-import socket
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError
 
 from heddle.errors import InvalidRequest
-from heddle.ipc.json_schemas import check_schema
-from heddle.trace.builtin_views import (
-    CLASS_KEYS,
-    AgentDashboard,
-    BaseObject,
-    ChartConfig,
-    ComparisonView,
-    Dashboard,
-    Leaderboard,
-    SavedView,
-    dump,
-)
 
-_HEADER_OF_MACHINES = re.compile(r"metadata-flavor|x-aws-ec2-metadata-token(-ttl-seconds)?", re.IGNORECASE)
-_HOST_OF_MACHINES = re.compile(r"(.*\.)?metadata\.(google\.internal|goog|internal|azure\.com)", re.IGNORECASE)
-
-
-class TestOnlyNestedBaseModel(BaseModel):
-    """A part with an aliased field."""
-
-    __test__: ClassVar[bool] = False
-
-    a: int
-    aliased_property: int = Field(alias="aliased_property_alias")
-
-
-class TestOnlyNestedBaseObject(BaseObject):
-    """An object with one field."""
-
-    __test__: ClassVar[bool] = False
-
-    b: int
-
-
-class TestOnlyInheritedBaseObject(TestOnlyNestedBaseObject):
-    """An object below another."""
-
-    c: int
-    additional_field: str = "default_value"
-
-
-class TestOnlyExample(BaseObject):
-    """An object with a part and a ref."""
-
-    __test__: ClassVar[bool] = False
-
-    primitive: int
-    nested_base_model: TestOnlyNestedBaseModel
-    nested_base_object: str
-
-
-class WeaveMetricThresholdSpec(BaseModel):
-    """When an alert fires; keys that it does not know are passed over."""
-
-    alert_condition: str = "THRESHOLD"
-    source_type: Literal["calls", "spans"] = "calls"
-    comparison_operator: Literal["GREATER_THAN", "LESS_THAN", "EQUAL"] = "GREATER_THAN"
-    metric_path: str = ""
-    op_str: str = ""
-    threshold: float = 0.0
-    window_size: int | None = None
-    window_duration: int | None = None
-    monitor_ref: str | None = None
-    scorer_ref: str | None = None
-    aggregation_function: Literal["mean", "median", "min", "max", "mode", "percentage", "count"] = "mean"
-    status_match_value: str | None = None
-
-
-class AlertSpec(BaseObject):
-    """An alert on a metric of calls."""
-
-    op_scope: list[str] | None = None
-    spec: WeaveMetricThresholdSpec = Field(default_factory=WeaveMetricThresholdSpec)
-
-
-class AnnotationSpec(BaseObject):
-    """A question that people answer about calls; `field_schema` is the JSON Schema of an answer."""
-
-    field_schema: dict[str, Any] = Field(default_factory=dict)
-    unique_among_creators: bool = False
-    op_scope: list[str] | None = None
-
-    @field_validator("field_schema")
-    @classmethod
-    def _is_a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        problem = check_schema(schema)
-        if problem is not None:
-            raise ValueError(f"field_schema is no JSON Schema: {problem}")
-        return schema
-
-
-class Provider(BaseObject):
-    """Where models are served, and by which name the key is known."""
-
-    base_url: str
-    api_key_name: str
-    extra_headers: dict[str, str] = Field(default_factory=dict)
-    return_type: Literal["openai"] = "openai"
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        if not is_provider_address(url):
-            raise ValueError("base_url is not a valid provider URL")
-        return url
-
-    @field_validator("extra_headers")
-    @classmethod
-    def _opens_no_machine(cls, headers: dict[str, str]) -> dict[str, str]:
-        if any(_HEADER_OF_MACHINES.fullmatch(name) for name in headers):
-            raise ValueError("extra_headers contains a disallowed header")
-        return headers
-
-
-class ProviderModel(BaseObject):
-    """A model of a provider."""
-
-    provider: str
-    max_tokens: int
-
-
-class Object(BaseModel):
-    """The root of the classes that clients define; refuses keys it does not know."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-    name: str | None = None
-    description: str | None = None
-    ref: None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_weave_keys(cls, value: Any) -> Any:
-        return {key: item for key, item in value.items() if key not in CLASS_KEYS} if isinstance(value, dict) else value
-
-
-class Model(Object):
-    """Something that predicts."""
-
-
-class Message(BaseModel):
-    """A message of a chat."""
-
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-    name: str | None = None
-    function_call: dict[str, Any] | None = None
-    tool_call_id: str | None = None
-
-
-class LLMStructuredCompletionModelDefaultParams(BaseModel):
-    """With which parameters a model is asked."""
-
-    messages_template: list[Message] | None = None
-    prompt: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    stop: list[str] | None = None
-    n_times: int | None = None
-    functions: list[dict[str, Any]] | None = None
-    response_format: Literal["json_object", "json_schema", "text"] | None = None
-
-
-class LLMStructuredCompletionModel(Model):
-    """A chat model with its parameters."""
-
-    llm_model_id: str
-    default_params: LLMStructuredCompletionModelDefaultParams = Field(
-        default_factory=LLMStructuredCompletionModelDefaultParams
-    )
-
-
-def is_provider_address(url: str) -> bool:
-    """True for an HTTP address that a provider may have.
-
-    Addresses of this machine and of private networks are fine here, as people host their own models. The services by
-    which machines in a cloud learn their own secrets are not.
-    """
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").lower().rstrip(".")
-    except ValueError:
-        return False
-    if parts.scheme.lower() not in ("http", "https") or not host or parts.fragment or "?" in url:
-        return False
-    address = _address(host)
-    return not _HOST_OF_MACHINES.fullmatch(host) if address is None else _may_serve(address)
-
-
-def _may_serve(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return _may_serve(mapped)
-    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host literally is, in any of the spellings of IPv4."""
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    try:
-        return ipaddress.ip_address(socket.inet_aton(host))
-    except (OSError, ValueError):
-        return None
-
-
+ANNOTATION_SPEC, _DASHBOARD = "AnnotationSpec", "Dashboard"
 _ROOTS = ("BaseObject", "Object")
-
-REGISTRY: Mapping[str, type[BaseModel]] = {
-    model.__name__: model
-    for model in (
-        TestOnlyExample,
-        TestOnlyNestedBaseObject,
-        TestOnlyInheritedBaseObject,
-        Leaderboard,
-        AlertSpec,
-        AnnotationSpec,
-        Provider,
-        ProviderModel,
-        SavedView,
-        ComparisonView,
-        LLMStructuredCompletionModel,
-        ChartConfig,
-        AgentDashboard,
-        Dashboard,
-    )
-}
 
 
 class Normalised(NamedTuple):
@@ -271,7 +36,7 @@ def normalise(value: Any, known_class: str | None) -> Normalised:
             message = f"object_class must match val's defined object class: {classes[1]} != {known_class}"
             raise InvalidRequest(message[:500])
         # What SDKs publish of the other classes they have checked themselves.
-        return _completed(value, classes[1]) if classes[1] == Dashboard.__name__ else Normalised(value, *classes)
+        return _completed(value, classes[1]) if classes[1] == _DASHBOARD else Normalised(value, *classes)
     return Normalised(value) if known_class is None else _completed(value, known_class)
 
 
@@ -286,6 +51,10 @@ def kind_of(value: Any) -> str:
 
 
 def _completed(value: dict[str, Any], known_class: str) -> Normalised:
+    # Few clients publish such objects: a server that none of them asks does not load the classes.
+    from heddle.trace.builtin_models import REGISTRY
+    from heddle.trace.builtin_views import dump
+
     model = REGISTRY.get(known_class)
     if model is None:
         raise InvalidRequest(f"Unknown object class: {known_class[:200]}")

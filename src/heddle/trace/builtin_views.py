@@ -14,9 +14,11 @@ from pydantic import (
 )
 
 from heddle.errors import HeddleError
-from heddle.wire.aggregates import MODEL, check_measure
+from heddle.trace.chart_measure import ChartMeasure, Label, Path
+from heddle.wire.aggregates import MODEL
 from heddle.wire.call_fields import resolve_field
 from heddle.wire.calls import CallConditions, OrderTerm
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import fields, parse_query
 
 
@@ -39,7 +41,7 @@ class OptionalFields:
     written_when_given: ClassVar[frozenset[str]] = frozenset()
 
 
-_UNNAMED = (OptionalFields, CallConditions, OrderTerm)
+_UNNAMED = (OptionalFields, CallConditions, OrderTerm, LazyModel)
 """Bases that classes of clients do not have."""
 
 
@@ -350,27 +352,8 @@ class AgentDashboard(BaseObject):
 
 
 CLASS_KEYS = ("_type", "_class_name", "_bases")
-Path = Annotated[str, Field(min_length=1, max_length=2000)]
-Label = Annotated[str, Field(max_length=200)]
 Period = Annotated[str, Field(pattern=r"^(all|[1-9][0-9]{0,3}[hd])$")]
 """All calls, or the last hours or days: `24h`, `30d`."""
-
-
-class ChartMeasure(BaseModel):
-    """A figure: one of `calls`, `errors`, `error_share`, `cost`, `latency_ms` and tokens, or any field as a number."""
-
-    field: Path = "calls"
-    aggregation: str | None = None
-    """sum, avg, min, max, count, count_true, count_false, or p0 to p100; the usual one for null."""
-    label: Label | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        try:
-            self.aggregation = check_measure(self.field, self.aggregation)
-        except HeddleError as error:
-            raise ValueError(error.reason) from None
-        return self
 
 
 def without_classes(value: Any) -> Any:

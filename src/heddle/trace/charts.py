@@ -14,10 +14,10 @@ from pydantic import Field
 from heddle.errors import ValidationFailed
 from heddle.http.routing import PricesDep, ProjectReq, Reader, ResponseModel, StoreDep, answer, group
 from heddle.store.base import Store
-from heddle.trace.builtin_views import ChartMeasure
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import filter_of, retention_of
+from heddle.trace.chart_measure import ChartMeasure
 from heddle.wire import times
 from heddle.wire.aggregates import (
     FIGURES,

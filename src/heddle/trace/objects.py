@@ -36,7 +36,7 @@ from heddle.http.routing import (
 )
 from heddle.ipc import json_schemas
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
-from heddle.trace.builtin_classes import AnnotationSpec, kind_of, normalise
+from heddle.trace.builtin_classes import ANNOTATION_SPEC, kind_of, normalise
 from heddle.trace.calls.models import PageReq
 from heddle.wire import jsontext, query, refs
 from heddle.wire.call_fields import resolve_field
@@ -282,7 +282,7 @@ async def obj_create(request: Request, caller: Writer, store: StoreDep) -> Respo
     """Store a version of an object; the same value again is the same version, and becomes the latest."""
     body = await request.body()
     obj = await off_loop(len(body), lambda: _parse_object(body, caller))
-    if AnnotationSpec.__name__ in (obj.builtin_object_class, obj.set_base_object_class):
+    if ANNOTATION_SPEC in (obj.builtin_object_class, obj.set_base_object_class):
         new = await json_schemas.processes.run(prepare, obj, caller.open, caller.user)
     else:
         new = await off_loop(len(body), lambda: prepare(obj, caller.open, caller.user))

@@ -38,6 +38,7 @@ from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CostOf, ModelUsage, Usage, UsageSum
 from heddle.wire.inference import InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LAZY
 from heddle.wire.query import parse_query
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
 from heddle.wire.training import CallSelection, call_id_of
@@ -129,7 +130,7 @@ def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:
     )
 
 
-_FEEDBACK: TypeAdapter[Sequence[FeedbackCreateReq]] = TypeAdapter(Sequence[FeedbackCreateReq])
+_FEEDBACK: TypeAdapter[Sequence[FeedbackCreateReq]] = TypeAdapter(Sequence[FeedbackCreateReq], config=LAZY)
 _QUERY: TypeAdapter[CallsQueryReq] = TypeAdapter(CallsQueryReq)
 _CALL: TypeAdapter[CompletedCallSchemaForInsert] = TypeAdapter(CompletedCallSchemaForInsert)
 _COMPLETED = frozenset(CompletedCallSchemaForInsert.model_fields).intersection(InferenceCall.__slots__)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, NotFound
@@ -29,6 +29,7 @@ from heddle.training.sequences import GroupData, TrajectoryData, is_choice
 from heddle.wire import times
 from heddle.wire.inference import InferenceCall
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.training import call_id_of
 
 DEFAULT_RUBRIC = """\
@@ -55,7 +56,7 @@ class Judge(Protocol):
         ...
 
 
-class TrajectoryScore(BaseModel):
+class TrajectoryScore(LazyModel):
     """What the judge says of one trajectory."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -65,7 +66,7 @@ class TrajectoryScore(BaseModel):
     score: FiniteFloat = Field(ge=0, le=1)
 
 
-class Scores(BaseModel):
+class Scores(LazyModel):
     """The judge's answer."""
 
     scores: list[TrajectoryScore]

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import uvloop
-from fastapi.routing import APIRoute
 
-from heddle.app import create_app
 from heddle.errors import HeddleError, Unavailable
+from heddle.http.application import build_application
 from heddle.http.connections import Connections
 from heddle.http.memory import collect_seldom, limit_free_memory
 from heddle.http.metrics import Metrics
@@ -32,6 +31,7 @@ from heddle.store.sqlite.writer import Writer
 from heddle.trace.otel.reading import from_dump
 from heddle.trace.records import InferencePrices, TraceRecords
 from heddle.web_workers.proxy import Fork, Proxy
+from heddle.web_workers.routes import local_routes
 from heddle.web_workers.supervisor import COUNTED, METHODS, READY, REQUESTS, SETTINGS, STORE_METHODS, WISH
 
 T = TypeVar("T")
@@ -116,8 +116,8 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     settings = await writing.call(SETTINGS)
     store = open_worker_store(settings, writing)
     state = WorkerState(settings, store)
-    app = create_app(settings, state, only_local=True)
-    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    routes = local_routes()
+    app = build_application(routes, state)
     connections = Connections(settings, state.metrics.count_refusal, settings.workers)
     config = configure(settings, Fork(app, routes, Proxy(folder / REQUESTS)), connections)
     server = Server(config, state, BackgroundStream(None))

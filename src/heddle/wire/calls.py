@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel
 
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
 from heddle.wire.call_summary import read_error
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import Operation
 from heddle.wire.refs import operation_name
 
@@ -452,7 +452,7 @@ class UniformRun(NamedTuple):
     upper: int
 
 
-class CallConditions(BaseModel):
+class CallConditions(LazyModel):
     """All conditions must hold; each list is an alternative."""
 
     op_names: list[str] | None = None
@@ -468,7 +468,7 @@ class CallConditions(BaseModel):
     wb_run_ids: list[str] | None = None
 
 
-class OrderTerm(BaseModel):
+class OrderTerm(LazyModel):
     """One term of an order."""
 
     field: str

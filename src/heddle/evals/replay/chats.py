@@ -15,9 +15,10 @@ from heddle.evals.objects import ChatRequest, Message
 from heddle.evals.replay.schemas import ReplayParams
 from heddle.wire.conversation.call import answer_of
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LAZY
 
 _FIELDS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(field.rebuild_annotation()) for name, field in ReplayParams.model_fields.items()
+    name: TypeAdapter(field.rebuild_annotation(), config=LAZY) for name, field in ReplayParams.model_fields.items()
 }
 
 

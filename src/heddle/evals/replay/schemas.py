@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.wire.calls import CallConditions
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import parse_query
 
 MOST_CALLS = 10_000
@@ -30,7 +31,7 @@ class CallsFilter(RequestModel, CallConditions):
     """All conditions must hold; each list is an alternative."""
 
 
-class ReplayParams(BaseModel):
+class ReplayParams(LazyModel):
     """Parameters of the replayed requests, each over the recorded one; any other name is refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from heddle.http.routing import ResponseModel
 
@@ -218,5 +218,5 @@ class ModelsDevProvider(ResponseModel):
     models: dict[str, ModelsDevModel] = Field(default_factory=dict)
 
 
-class ModelsDevRes(RootModel[dict[str, ModelsDevProvider]]):
-    """Providers by id."""
+ModelsDevRes = dict[str, ModelsDevProvider]
+"""Providers by id."""

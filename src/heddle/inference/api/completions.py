@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, Unavailable
@@ -30,6 +30,7 @@ from heddle.store.base import Store
 from heddle.wire import jsontext, refs, times
 from heddle.wire.inference import Completion
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 logger = logging.getLogger("heddle.inference")
 router: APIRouter = group("Completions")
@@ -40,7 +41,7 @@ _NOT_SENT = _SECRETS | {"prompt", "template_vars", "timeout", "api_version", "st
 _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", "modalities")
 
 
-class CompletionsCreateRequestInputs(BaseModel):
+class CompletionsCreateRequestInputs(LazyModel):
     """A chat completion request; further fields of one are passed on."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
@@ -24,13 +24,14 @@ from heddle.inference.chat.plan import Arrival
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference, InferenceDep
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 router = group("Inference")
 
 OWNER = "heddle"
 
 
-class LoadAdapter(BaseModel):
+class LoadAdapter(LazyModel):
     """Which PEFT folder to offer under which name."""
 
     model_config = ConfigDict(strict=True)
@@ -40,7 +41,7 @@ class LoadAdapter(BaseModel):
     load_inplace: bool = False
 
 
-class UnloadAdapter(BaseModel):
+class UnloadAdapter(LazyModel):
     """Which adapter to take away: one version, or all of a name."""
 
     model_config = ConfigDict(strict=True)

@@ -30,6 +30,7 @@ from heddle.store.base import Store
 from heddle.store.control.responses import ConversationRow
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 router = group("Responses")
 Order = Literal["asc", "desc"]
@@ -186,7 +187,7 @@ _MOST_AT_ONCE = 20
 M = TypeVar("M", bound=BaseModel)
 
 
-class _Body(BaseModel):
+class _Body(LazyModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -61,7 +61,9 @@ class CompileJob:
         return ".".join(["structured_outputs", *list(given)[:1]])
 
 
-_JOB = TypeAdapter(CompileJob)
+@cache
+def _adapter() -> TypeAdapter[CompileJob]:
+    return TypeAdapter(CompileJob)
 
 
 async def compile_constraint(job: CompileJob) -> Constraint | None:
@@ -70,7 +72,7 @@ async def compile_constraint(job: CompileJob) -> Constraint | None:
     Raises InvalidRequest with the field.
     """
     try:
-        answer = await processes.answer(_JOB.dump_python(job, mode="json", by_alias=True, exclude_unset=True))
+        answer = await processes.answer(_adapter().dump_python(job, mode="json", by_alias=True, exclude_unset=True))
     except TooMuchWork as error:
         raise InvalidRequest(f"{job.param}: to compile it {error}", param=job.param) from None
     if "missing" in answer:
@@ -82,7 +84,7 @@ async def compile_constraint(job: CompileJob) -> Constraint | None:
 
 def _answer(message: Json) -> Json:
     try:
-        found = _compile(_JOB.validate_python(message))
+        found = _compile(_adapter().validate_python(message))
     except ExtraMissing as error:
         return {"missing": error.reason}
     except InvalidRequest as error:
@@ -131,7 +133,7 @@ def _tokenizer(name: str, folder: Path, vocab_size: int, eos: tuple[int, ...]) -
 
 def _prepare(message: Json) -> None:
     """Reading the tokenizer is no work of the request's."""
-    job = _JOB.validate_python(message)
+    job = _adapter().validate_python(message)
     with suppress(HeddleError):
         _tokenizer(job.name, job.folder, job.vocab_size, job.eos)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from heddle.errors import InvalidRequest
+from heddle.wire.lazy_model import LazyModel
 
 LARGEST = 9_223_372_036_854_776_000
 """The bound that the interface gives for 64-bit integers: what JSON numbers of 53 bits make of 2**63."""
@@ -22,7 +23,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 ExtraValue = str | Integer | Number | list[str | Integer | Number]
 
 
-class Part(BaseModel):
+class Part(LazyModel):
     """A nested object of the request; keys that it does not know are ignored and named in a response header."""
 
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())

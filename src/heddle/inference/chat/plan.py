@@ -28,7 +28,6 @@ from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template, context_exceeded
 from heddle.inference.served_model import ServedModel
-from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.structured.guidance import Constraint
 from heddle.inference.tokenizer import Tokenizer
 from heddle.inference.tools.channels import mark_ids
@@ -95,7 +94,6 @@ class Rollout:
         )
 
 
-_TEXT = ResponseFormat(type="text")
 _SALT = re.compile(r"[^@/\\\0]{1,128}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -344,7 +342,8 @@ async def _constraint(
     request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt
 ) -> Constraint | None:
     """What the text must look like: forced calls, or the format that the request names."""
-    wants_format = request.structured_outputs is not None or (request.response_format or _TEXT).type != "text"
+    response_format = request.response_format
+    wants_format = request.structured_outputs is not None or (response_format and response_format.type != "text")
     if not wants_format and (tools is None or not tools.constrains):
         return None
     # A model that thinks ends its thoughts first; what is wanted comes after them.

@@ -18,6 +18,7 @@ from heddle.inference.served_model import Defaults
 from heddle.inference.structured.constraints import ResponseFormat, StructuredOutputs
 from heddle.inference.tokenizer import Tokenizer
 from heddle.inference.tools.formats import FunctionDefinition, FunctionName, NamedToolChoice, Tool, ToolChoice
+from heddle.wire.lazy_model import LazyModel
 
 _GUIDED = {
     "guided_json": "json",
@@ -86,7 +87,7 @@ class ThinkingOptions(Part):
     type: Literal["enabled", "disabled", "auto", "adaptive"]
 
 
-class FunctionChoice(BaseModel):
+class FunctionChoice(LazyModel):
     """The function that must be called."""
 
     model_config = ConfigDict(extra="allow")

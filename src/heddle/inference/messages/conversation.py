@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import ChatMessage, ContentPart, FunctionCall, MessageToolCall
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LAZY, LazyModel
 
 
-class ContentBlock(BaseModel):
+class ContentBlock(LazyModel):
     """One block of any type; which fields it needs is checked where it is read."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -34,7 +35,7 @@ class ContentBlock(BaseModel):
     cache_control: Any = None
 
 
-class InputMessage(BaseModel):
+class InputMessage(LazyModel):
     """One message of the request."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -219,7 +220,7 @@ def _read_blocks(content: Any, at: str) -> str | list[ContentBlock]:
         raise InvalidRequest(f"{place}: {found['msg']}", param=place) from None
 
 
-_BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
+_BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock], config=LAZY)
 
 
 def _need(value: str | None, at: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from heddle.errors import InvalidRequest
 from heddle.inference.chat.fields import Integer, Part, unknown_fields
@@ -18,9 +18,10 @@ from heddle.inference.prompt.template import ContextExceeded
 from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.tools.formats import FunctionName, NamedToolChoice, Tool, ToolChoice, make_tool
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 
-class InputTool(BaseModel):
+class InputTool(LazyModel):
     """A tool of the request; those of other types than `custom` have no schema of their own."""
 
     model_config = ConfigDict(strict=True, extra="allow")

@@ -8,10 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from heddle.errors import InvalidRequest
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 TEXT_KEYS = {
     "text": "text",
@@ -31,7 +32,7 @@ NOT_JSON = "not_json"
 """The argument that holds the text of a call's arguments where that is no JSON object."""
 
 
-class ContentPart(BaseModel):
+class ContentPart(LazyModel):
     """One part of a message's content; a bare string is a text part."""
 
     model_config = ConfigDict(extra="allow")
@@ -53,7 +54,7 @@ class ContentPart(BaseModel):
         return self
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(LazyModel):
     """A function's name and its arguments: JSON text, or the object itself."""
 
     model_config = ConfigDict(extra="allow")
@@ -61,7 +62,7 @@ class FunctionCall(BaseModel):
     arguments: str | Json | None = None
 
 
-class MessageToolCall(BaseModel):
+class MessageToolCall(LazyModel):
     """One call that an earlier answer made."""
 
     model_config = ConfigDict(extra="allow")
@@ -70,7 +71,7 @@ class MessageToolCall(BaseModel):
     function: FunctionCall
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(LazyModel):
     """One message of the request, of any role."""
 
     model_config = ConfigDict(extra="allow")

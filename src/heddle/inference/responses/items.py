@@ -13,6 +13,7 @@ from heddle.errors import InvalidRequest
 from heddle.inference.chat.fields import Part
 from heddle.inference.prompt.messages import MEDIA_TYPES, ChatMessage, ContentPart, FunctionCall, MessageToolCall
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LAZY
 
 MOST_ITEMS = 10_000
 _INPUT = 0x8000
@@ -106,7 +107,7 @@ InputItem = Annotated[
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(_kind),
 ]
-ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[InputItem])
+ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[InputItem], config=LAZY)
 
 
 def check_types(items: Any, at: str = "input") -> None:

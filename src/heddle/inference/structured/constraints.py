@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
 from heddle.inference.structured import lark
 from heddle.inference.structured.checks import MAX_VALUE_BYTES, check_size, check_text
@@ -20,9 +20,10 @@ from heddle.inference.structured.lark import to_lark
 from heddle.inference.structured.patterns import translate_pattern
 from heddle.inference.structured.schema import JsonStyle
 from heddle.inference.structured.structural_tag import structural_tag_grammar
+from heddle.wire.lazy_model import LazyModel
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(LazyModel):
     """Exactly one constraint, and switches that say how it is met."""
 
     json_schema: StrictStr | dict[str, Any] | StrictBool | None = Field(
@@ -53,7 +54,7 @@ class StructuredOutputs(BaseModel):
     )
 
 
-class JsonSchemaFormat(BaseModel):
+class JsonSchemaFormat(LazyModel):
     """A named JSON Schema."""
 
     name: StrictStr
@@ -62,7 +63,7 @@ class JsonSchemaFormat(BaseModel):
     strict: StrictBool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(LazyModel):
     """What form the answer has; decides over `structured_outputs`."""
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]

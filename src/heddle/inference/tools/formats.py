@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from heddle.inference.tokenizer import Tokenizer
 from heddle.inference.tools import channels
 from heddle.inference.tools.element_calls import ElementMarks
+from heddle.wire.lazy_model import LazyModel
 
 
-class FunctionDefinition(BaseModel):
+class FunctionDefinition(LazyModel):
     """A function that the model may call."""
 
     model_config = ConfigDict(extra="allow")
@@ -25,7 +26,7 @@ class FunctionDefinition(BaseModel):
     """Arguments follow the schema in auto mode too; where a call is forced they always do."""
 
 
-class Tool(BaseModel):
+class Tool(LazyModel):
     """One tool of the request."""
 
     model_config = ConfigDict(extra="allow")
@@ -40,14 +41,14 @@ def make_tool(name: str, description: str | None, parameters: dict[str, Any] | N
     return Tool.model_validate({"type": "function", "function": function})
 
 
-class FunctionName(BaseModel):
+class FunctionName(LazyModel):
     """The function that must be called."""
 
     model_config = ConfigDict(extra="allow")
     name: str
 
 
-class NamedToolChoice(BaseModel):
+class NamedToolChoice(LazyModel):
     """Exactly this function must be called."""
 
     model_config = ConfigDict(extra="allow")
@@ -55,7 +56,7 @@ class NamedToolChoice(BaseModel):
     function: FunctionName
 
 
-class AllowedTools(BaseModel):
+class AllowedTools(LazyModel):
     """Those of the tools that may be called, and whether one of them must be."""
 
     model_config = ConfigDict(extra="allow")
@@ -63,7 +64,7 @@ class AllowedTools(BaseModel):
     tools: list[NamedToolChoice] = Field(min_length=1)
 
 
-class AllowedToolsChoice(BaseModel):
+class AllowedToolsChoice(LazyModel):
     """All tools are shown to the model, and only some of them may be called."""
 
     model_config = ConfigDict(extra="allow")

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel, check_in_slices
 from heddle.wire.calls import CallConditions, OrderTerm
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import QueryBody
 
 DISPLAY_NAME_MAX = 1024
@@ -14,7 +15,7 @@ OP_NAME_MAX = 128
 Summary = dict[str, Any]
 
 
-class StartFields(BaseModel):
+class StartFields(LazyModel):
     """What a call may say from its start on."""
 
     display_name: str | None = None
@@ -26,7 +27,7 @@ class StartFields(BaseModel):
     wb_run_step: int | None = None
 
 
-class EndFields(BaseModel):
+class EndFields(LazyModel):
     """What a call may say from its end on."""
 
     exception: str | None = None

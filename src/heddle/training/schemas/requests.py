@@ -7,7 +7,6 @@ from uuid import UUID
 
 from pydantic import (
     AliasChoices,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -25,6 +24,7 @@ from heddle.training.losses.base import Correction, KlEstimator, Level, LossName
 from heddle.training.rewards import CALL_FIELDS
 from heddle.training.schemas.trajectories import AboveZero, AtLeastZero, Count, Finite, Part, Step, TrajectoryGroup
 from heddle.wire.calls import CallConditions, OrderTerm
+from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import parse_query, split_path
 
 _TAU = ("kimi_k2_tau", "alt_k2_tau")
@@ -132,7 +132,7 @@ def resolve_config(given: ExperimentalConfig | None) -> RlConfig:
 MOST_CALLS = 10_000
 
 
-class _Strict(BaseModel):
+class _Strict(LazyModel):
     """A part of a source; an unknown key is refused, as a condition that is not applied would train on other calls."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
@@ -27,6 +26,7 @@ from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel
 from heddle.training.calls import choose_exchanges
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LAZY, LazyModel
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str, str]
@@ -197,26 +197,26 @@ class ExceptionInfo(Part):
     traceback: str | None = None
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(LazyModel):
     """What a model had read; what else clients sent and got is theirs, here and below."""
 
     messages: list[Item]
 
 
-class ChatResponse(BaseModel):
+class ChatResponse(LazyModel):
     """What it answered."""
 
     choices: list[Item]
 
 
-class ChatExchange(BaseModel):
+class ChatExchange(LazyModel):
     """One chat completion."""
 
     request: ChatRequest
     response: ChatResponse
 
 
-class OtherExchange(BaseModel):
+class OtherExchange(LazyModel):
     """A request by another protocol."""
 
     request: dict[str, Any]
@@ -371,8 +371,8 @@ class PairRow(Part):
         return self
 
 
-_CHAT_ROWS: TypeAdapter[list[ChatRow]] = TypeAdapter(list[ChatRow])
-_PAIR_ROWS: TypeAdapter[list[PairRow]] = TypeAdapter(list[PairRow])
+_CHAT_ROWS: TypeAdapter[list[ChatRow]] = TypeAdapter(list[ChatRow], config=LAZY)
+_PAIR_ROWS: TypeAdapter[list[PairRow]] = TypeAdapter(list[PairRow], config=LAZY)
 
 
 def check_pairs(rows: Sequence[Json]) -> list[Json]:

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, FiniteFloat, model_validator
+
+from heddle.wire.lazy_model import LazyModel
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
@@ -13,10 +15,10 @@ MOST_CELLS = 1 << 20
 Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Body(BaseModel):
+class Body(LazyModel):
     """A request body."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
     type: str | None = None
 
 
@@ -29,7 +31,7 @@ class ClientConfig(Body):
 class CreateSession(Body):
     """A client program."""
 
-    tags: list[str] = []
+    tags: list[str] = Field(default=[])
     user_metadata: Metadata = None
     sdk_version: str
     project_id: Annotated[str, Field(max_length=300)] | None = None
@@ -49,15 +51,15 @@ class FinishSession(Body):
     detail: str | None = None
 
 
-class Owner(BaseModel):
+class Owner(LazyModel):
     """Whose sessions: the caller's own, everybody's, or those of named users."""
 
     model_config = ConfigDict(extra="forbid")
     type: Literal["own", "accessible", "user"] = "own"
-    owner_urns: Annotated[list[str], Field(max_length=10)] = []
+    owner_urns: list[str] = Field(default=[], max_length=10)
 
 
-class Status(BaseModel):
+class Status(LazyModel):
     """How a session is; none is ever cancelled or failed here, as only its client ends it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -65,7 +67,7 @@ class Status(BaseModel):
     reasons: list[Literal["success", "errored", "interrupted"]] | None = None
 
 
-class Cursor(BaseModel):
+class Cursor(LazyModel):
     """The last session of a page."""
 
     model_config = ConfigDict(extra="forbid")
@@ -78,15 +80,15 @@ class SearchSessions(Body):
 
     session_id: str | None = None
     project_ids: list[str] | None = None
-    user_metadata: dict[str, str] = {}
+    user_metadata: dict[str, str] = Field(default={})
     display_name: Annotated[str, Field(min_length=1)] | None = None
-    owner: Owner = Owner()
+    owner: Owner = Field(default_factory=Owner)
     statuses: Annotated[list[Status], Field(min_length=1)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Cursor | None = None
 
 
-class LoraConfig(BaseModel):
+class LoraConfig(LazyModel):
     """What of a model is trained."""
 
     model_config = ConfigDict(extra="forbid")
@@ -97,7 +99,7 @@ class LoraConfig(BaseModel):
     train_attn: bool = True
 
 
-class OptimizerConfig(BaseModel):
+class OptimizerConfig(LazyModel):
     """The optimizer of a model."""
 
     model_config = ConfigDict(extra="forbid")
@@ -110,8 +112,8 @@ class CreateRun(SessionId):
     model_seq_id: Seq
     base_model: str
     user_metadata: Metadata = None
-    lora_config: LoraConfig = LoraConfig()
-    optimizer_config: OptimizerConfig = OptimizerConfig()
+    lora_config: LoraConfig = Field(default_factory=LoraConfig)
+    optimizer_config: OptimizerConfig = Field(default_factory=OptimizerConfig)
 
 
 class RunId(Body):
@@ -127,7 +129,7 @@ class RunRequest(RunId):
     kind: ClassVar[str]
 
 
-class AdamParams(BaseModel):
+class AdamParams(LazyModel):
     """Of one optimizer step; torch.optim.AdamW has the formula."""
 
     model_config = ConfigDict(extra="forbid")
@@ -219,7 +221,7 @@ class SamplerId(Body):
     sampling_session_id: Id
 
 
-class TextChunk(BaseModel):
+class TextChunk(LazyModel):
     """A part of a prompt."""
 
     model_config = ConfigDict(extra="forbid")
@@ -227,7 +229,7 @@ class TextChunk(BaseModel):
     tokens: list[Token]
 
 
-class ModelInput(BaseModel):
+class ModelInput(LazyModel):
     """A prompt."""
 
     model_config = ConfigDict(extra="forbid")
@@ -238,7 +240,7 @@ class ModelInput(BaseModel):
         return [token for chunk in self.chunks for token in chunk.tokens]
 
 
-class Tensor(BaseModel):
+class Tensor(LazyModel):
     """Token ids of a shape, or the cells of some of them by row (CSR)."""
 
     model_config = ConfigDict(extra="forbid")
@@ -270,7 +272,7 @@ class Tensor(BaseModel):
         return [[one for one in self.data[ends[row] : ends[row + 1]] if one >= 0] for row in range(count)]
 
 
-class SamplingParams(BaseModel):
+class SamplingParams(LazyModel):
     """How tokens are drawn."""
 
     model_config = ConfigDict(extra="forbid")

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import Query, Response
-from pydantic import BaseModel
+from pydantic import Field
 
 from heddle.http.routing import PricesDep, Reader, RequestModel, StoreDep, Writer, answer, group
 from heddle.store.base import Store
@@ -19,6 +19,7 @@ from heddle.wire.buckets import percentile_of, readable_width
 from heddle.wire.calls import CallsQuery, CostOf, Filter, OpActivity, ProjectActivity, UniformRun, Usage, UsageSum
 from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.jsontypes import Json
+from heddle.wire.lazy_model import LazyModel
 
 router = group("Pages")
 
@@ -177,7 +178,7 @@ By = Literal["model", "op", "user", "day"]
 Instant = Annotated[float, Query(ge=0, le=100_000_000_000, allow_inf_nan=False)]
 
 
-class Group(BaseModel):
+class Group(LazyModel):
     """One row of the table, with what it cost in each bucket; `cost` is None where no model has a price."""
 
     name: str
@@ -188,8 +189,8 @@ class Group(BaseModel):
     completion: int = 0
     cache_read: int = 0
     cache_creation: int = 0
-    unpriced: list[str] = []
-    cells: dict[int, float] = {}
+    unpriced: list[str] = Field(default=[])
+    cells: dict[int, float] = Field(default={})
 
 
 @router.get("/_ui/api/costs", include_in_schema=False)
