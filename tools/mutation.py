@@ -180,7 +180,9 @@ def apply(mutant: Mutant, functions: Sequence[FunctionType]) -> bool:
     is_changed = False
     for function in functions:
         code = changed.get(function.__qualname__)
-        if code is not None and code.co_freevars == function.__code__.co_freevars:
+        if code is not None:
+            if code.co_freevars != function.__code__.co_freevars:
+                return False
             is_changed |= code.co_code != function.__code__.co_code or code.co_consts != function.__code__.co_consts
             function.__code__ = code
     return is_changed
