@@ -21,10 +21,15 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+from hypothesis import Phase, settings
 
 NOT_APPLIED = 77
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "--hypothesis-profile=mutation")
+settings.register_profile(
+    "mutation", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
                 yield node, lambda n=node, v=value: setattr(n, "value", v + 1)  # type: ignore[misc]
             case ast.If() | ast.IfExp():
                 yield node, lambda n=node: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))  # type: ignore[misc]
-            case ast.Return(value=ast.expr()):
+            case ast.Return(value=ast.expr()) if ast.unparse(node) != "return None":
                 yield node, lambda n=node: setattr(n, "value", ast.Constant(None))  # type: ignore[misc]
             case ast.Expr(value=ast.Call()) | ast.AugAssign():
                 yield node, lambda n=node: _replace(tree, n)  # type: ignore[misc]
@@ -134,6 +139,8 @@ def _ignored(tree: ast.Module) -> Iterator[int]:
         if isinstance(node, ast.ClassDef):
             hidden += node.decorator_list
         if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.Assert):
+            hidden.append(node)
+        if isinstance(node, ast.keyword) and node.arg == "strict":
             hidden.append(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             hidden.append(node)
@@ -161,14 +168,21 @@ def _replace(tree: ast.Module, statement: ast.stmt) -> None:
                 body[body.index(statement)] = ast.Pass(lineno=statement.lineno, col_offset=0)
 
 
-def apply(mutant: Mutant) -> bool:
-    """Give the functions of an imported module the code of a mutant; false where none can take what changes."""
-    name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def functions_of(module: str) -> list[FunctionType]:
+    """The functions of an imported module, also those that were made when it was imported."""
+    name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return [found for found in gc.get_objects() if isinstance(found, FunctionType) and found.__module__ == name]
+
+
+def apply(mutant: Mutant, functions: Sequence[FunctionType]) -> bool:
+    """Give functions of an imported module the code of a mutant; false where none can take what changes."""
     changed = dict(_codes(compile(mutant.source, str(SOURCE / mutant.module), "exec")))
     is_changed = False
-    for function in [each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__module__ == name]:
+    for function in functions:
         code = changed.get(function.__qualname__)
-        if code is not None and code.co_freevars == function.__code__.co_freevars:
+        if code is not None:
+            if code.co_freevars != function.__code__.co_freevars:
+                return False
             is_changed |= code.co_code != function.__code__.co_code or code.co_consts != function.__code__.co_consts
             function.__code__ = code
     return is_changed
@@ -183,11 +197,11 @@ def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
 
 def _pytest(*arguments: str) -> int:
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        return int(pytest.main([*arguments, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]))
+        return int(pytest.main([*_OPTIONS, *arguments]))
 
 
-def run_tests(tests: Sequence[str], mutant: Mutant | None, seconds: float) -> bool | None:
-    """Whether the tests pass in a process of their own, with a mutant or without; None where it cannot be applied.
+def run_tests(tests: Sequence[str], change: Callable[[], bool], seconds: float) -> bool | None:
+    """Whether the tests pass in a process of their own after a change; None where that cannot be made.
 
     One that hangs fails them.
     """
@@ -196,7 +210,7 @@ def run_tests(tests: Sequence[str], mutant: Mutant | None, seconds: float) -> bo
         code = 3
         try:
             os.setsid()
-            code = NOT_APPLIED if mutant is not None and not apply(mutant) else _pytest(*tests)
+            code = _pytest(*tests) if change() else NOT_APPLIED
         finally:
             os._exit(code)
     deadline = time.monotonic() + seconds
@@ -219,17 +233,24 @@ def try_subject(name: str, count: int, seed: int, workers: int) -> tuple[int, li
     found = [mutant for path in paths for mutant in mutants_of(path)]
     chosen = random.Random(f"{seed} {name}").sample(found, min(count, len(found)))
     _pytest(*subject.tests, "--collect-only")  # imports everything once
+    functions = {path: functions_of(path.relative_to(SOURCE).as_posix()) for path in paths}
+    gc.freeze()  # pytest collects garbage; of what is shared with this process there is none
     began = time.monotonic()
-    if not run_tests(subject.tests, None, 600):
+    if not run_tests(subject.tests, lambda: True, 600):
         raise SystemExit(f"{name}: {' '.join(subject.tests)} fail without a mutant")
     limit = 30 + 10 * (time.monotonic() - began)
+
+    def try_mutant(mutant: Mutant) -> bool | None:
+        return run_tests(subject.tests, lambda: apply(mutant, functions[SOURCE / mutant.module]), limit)
+
+    tried, survived = 0, list[Mutant]()
     with ThreadPoolExecutor(workers) as pool:
-        passed = list(pool.map(lambda mutant: run_tests(subject.tests, mutant, limit), chosen))
-    survived = [mutant for mutant, is_alive in zip(chosen, passed, strict=True) if is_alive]
-    tried = len(chosen) - passed.count(None)
+        for mutant, passed in zip(chosen, pool.map(try_mutant, chosen), strict=True):
+            tried += passed is not None
+            if passed:
+                survived.append(mutant)
+                print(f"  survived: {mutant}", flush=True)
     print(f"{name}: {tried - len(survived)} of {tried} mutants killed ({len(found)} possible)", flush=True)
-    for mutant in sorted(survived, key=str):
-        print(f"  survived: {mutant}", flush=True)
     return tried, survived
 
 

@@ -93,6 +93,12 @@ def test_the_order_of_keys_does_not_matter(value: dict[str, Any], random: Any) -
     assert refs.value_digest(dict(items)) == refs.value_digest(value)
 
 
+def test_a_large_value_has_the_same_digest() -> None:
+    value = {"z": [{"b": n, "a": "é"} for n in range(6_000)], "a": {str(n): n for n in range(6_000)}}
+    assert refs.large_canonical_json(value) == json.dumps(value, sort_keys=True)
+    assert refs.value_digest(value, is_large=True) == refs.value_digest(value)
+
+
 @given(st.lists(st.text("abc", min_size=1), max_size=10))
 def test_a_table_is_hashed_row_by_row(row_digests: list[str]) -> None:
     assert refs.table_digest(row_digests) == hashlib.sha256("".join(row_digests).encode()).hexdigest()

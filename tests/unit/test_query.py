@@ -114,6 +114,7 @@ def test_anything_else_is_refused_with_a_client_error(value: Any) -> None:
         ),
         ({"$expr": {"$in": [ONE]}}, ValidationFailed, ["body", "query", "$expr", "$in"]),
         ({"$expr": {"$in": {"0": ONE, "1": [ONE]}}}, ValidationFailed, ["body", "query", "$expr", "$in"]),
+        ({"$expr": {"$in": [1, [ONE]]}}, ValidationFailed, ["body", "query", "$expr", "$in", 0]),
         ({"$expr": {"$in": [ONE, ONE]}}, ValidationFailed, ["body", "query", "$expr", "$in", 1]),
         ({"$expr": {"$in": [ONE, [2]]}}, ValidationFailed, ["body", "query", "$expr", "$in", 1, 0]),
         ({"$expr": {"$not": [{"$convert": 1}]}}, ValidationFailed, [*NOT, "$convert", "input"]),
@@ -181,6 +182,13 @@ def test_searches_and_what_is_read_are_found() -> None:
     assert nothing == Contains(Literal(1), Literal(1), False)
 
 
+def test_what_a_query_leaves_out_is_false() -> None:
+    assert parse_query({"$expr": {"$search": {"text": "x"}}}) == query.Search("x", False)
+    assert parse_query({"$expr": {"$contains": {"input": ONE, "substr": ONE}}}) == Contains(
+        Literal(1), Literal(1), False
+    )
+
+
 def test_stored_queries_lose_the_names_of_classes() -> None:
     names = {"_type": "Query", "_class_name": "Query", "_bases": ["BaseModel"]}
     stored = {**names, "$expr": {**names, "$in": [{**names, "$getField": "id"}, [{**names, "$literal": 1}]]}}
@@ -238,7 +246,8 @@ def test_unknown_fields_are_refused(path: str) -> None:
 
 
 def test_the_text_of_a_query_is_refused_before_it_is_parsed() -> None:
-    terms = b'{"$eq": [{"$literal": 1}]},' * (query.MAX_OPERATIONS + 2)
-    query.check_text(b'{"query": [' + terms)
-    with pytest.raises(InvalidRequest, match=f"at most {query.MAX_OPERATIONS} operations"):
-        query.check_text(b'{"query": {"$expr": {"$and": [' + terms)
+    most = b'{"query": {"$expr": {"$and": [' + b'{"$eq": [{"$literal": 1}]},' * (query.MAX_OPERATIONS - 1)
+    query.check_text(most)
+    with pytest.raises(InvalidRequest, match=f"operations, this one has {query.MAX_OPERATIONS + 1};"):
+        query.check_text(most + b'{"$not": [{"$getField": "id"}]}')
+    query.check_text(most.replace(b"$expr", b"expr") * 2)

@@ -34,6 +34,26 @@ def test_projects_there_and_back(project_id: str) -> None:
     assert set(internal) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
+def test_a_project_has_at_most_512_letters() -> None:
+    project_id = "e/" + "p" * (refs.MAX_PROJECT_LENGTH - 2)
+    assert refs.external_project(refs.internal_project(project_id)) == project_id
+    with pytest.raises(InvalidRequest, match="longer than 512 characters"):
+        refs.internal_project(project_id + "p")
+
+
+@pytest.mark.parametrize(
+    ("headers", "project"),
+    [
+        ({"x-project": " ann/d\u00c3\u00a9mo "}, "ann/d\u00e9mo"),
+        ({"x-project": "ann/d\u00e9mo"}, "ann/d\u00e9mo"),
+        ({"x-project": "ann/\u20ac"}, "ann/\u20ac"),
+        ({"other": "ann/demo"}, ""),
+    ],
+)
+def test_a_project_in_a_header_is_utf_8_or_latin_1(headers: dict[str, str], project: str) -> None:
+    assert refs.project_in(headers, "x-project") == project
+
+
 @given(project_ids, st.sampled_from(["object/a:b", "op/a:b/attr/x", "call/1", "table/2", "call", ""]))
 def test_refs_there_and_back_through_json(project_id: str, tail: str) -> None:
     external = f"weave:///{project_id}/{tail}"
@@ -189,6 +209,8 @@ def test_the_name_of_an_operation(op_name: str, name: str) -> None:
         (f"{refs.INTERNAL}p/object/words:abc", "words"),
         (f"{refs.INTERNAL}p/op/ask:abc", "ask"),
         (f"{refs.INTERNAL}p/object/words:abc/attr/rows/key/{'k' * 50}", f"words…{'k' * 40}"),
+        (f"{refs.INTERNAL}p/object/words:abc/attr/rows", "words…rows"),
+        (f"{refs.INTERNAL}p/object/words:abc/attr/rows/index/3/key/text", "words…text"),
         (f"{refs.INTERNAL}p/call/0123456789", "call 01234567"),
         ("no ref", "no ref"),
     ],
@@ -203,6 +225,11 @@ def test_one_text_on_the_way_in() -> None:
     assert refs.convert_ref(external, lambda _: False) == internal
     assert refs.convert_ref(internal, lambda project: project == "ann/demo") == internal
     assert refs.convert_ref("text", lambda _: False) == "text"
+
+
+def test_the_ref_of_a_call() -> None:
+    assert refs.call_ref("ZS9w", "a/b") == "weave-trace-internal:///ZS9w/call/a%2Fb"
+    assert refs.parse(refs.call_ref("ZS9w", "a/b")) == refs.Ref("ZS9w", "call", "a/b")
 
 
 def test_a_part_of_a_ref_is_encoded() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.sequences import TokenSequence, TrainingError
+from heddle.training.sequences import TokenSequence, TrainingError, share_prompt
 from tests.support.trajectories import (
     END,
     Json,
@@ -229,6 +229,37 @@ def test_packed_sequence_length_is_a_limit_too() -> None:
     assert prepared(one, packed_sequence_length=50).counts["data/dropped_too_long"] == 1
     with pytest.raises(TrainingError, match="packed_sequence_length is 4096"):
         prepared(one, packed_sequence_length=4096)
+
+
+def test_a_sequence_of_exactly_the_limit_is_kept() -> None:
+    items = [user("a " * 60), said("x")]
+    (sequence,) = first(pair(*items))
+    size = len(sequence.ids)
+    assert prepared(pair(*items), packed_sequence_length=size).counts["data/dropped_too_long"] == 0
+    assert prepared(pair(*items), packed_sequence_length=size - 1).counts["data/dropped_too_long"] == 1
+
+
+def test_the_first_and_the_last_id_of_the_vocabulary_are_trained() -> None:
+    last = tiny_renderer().vocab_size - 1
+    (sequence,) = first(pair(user("a"), choice("x", [0, last], prompt_token_ids=[last, 0])))
+    assert sequence.ids == [last, 0, 0, last]
+
+
+def test_a_trajectory_without_a_reward_has_0() -> None:
+    low, high = prepared(
+        group({"messages_and_choices": [user("a"), said("x")]}, trajectory(user("a"), said("y"), reward=1.0))
+    ).sequences
+    assert low.advantage < 0 < high.advantage
+
+
+def test_of_a_sequence_that_is_trained_as_a_whole_nothing_is_shared() -> None:
+    def sequence(mask: list[bool]) -> TokenSequence:
+        return TokenSequence([5] * len(mask), mask, [0.0] * len(mask), 0, 0)
+
+    for masks, shared in (([[True] * 3] * 2, 0), ([[False] * 4, [False] * 5], 3), ([[False] * 4, [False, True]], 0)):
+        members = [sequence(list(mask)) for mask in masks]
+        share_prompt(members)
+        assert [member.prompt_length for member in members] == [shared] * 2
 
 
 def test_the_prompt_of_a_group_is_shared_but_for_one_token() -> None:
