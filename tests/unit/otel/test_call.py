@@ -57,6 +57,28 @@ def test_cached_tokens_are_priced_once(attributes: dict[str, Any], prompt: int, 
     assert [(usage.prompt, usage.cache_read) for usage in end.usage] == [(prompt, cached)]
 
 
+def test_steps_of_mastra_have_what_they_were_given_and_gave() -> None:
+    values = {"mastra.span.type": "workflow_step", "mastra.workflow_step.input": '{"q": "?"}'}
+    values |= {"mastra.workflow_step.output": '{"a": 1}', "mastra.metadata.userId": "ann", "mastra.metadata.plan": "x"}
+    (start,), (end,), _ = packed(span(1, attributes={"gen_ai.operation.name": "workflow_step", **values}))
+    assert (orjson.loads(start.inputs), orjson.loads(end.output)) == ({"q": "?"}, {"a": 1})
+    assert start.user == "ann" and orjson.loads(start.attributes)["metadata"] == {"userId": "ann", "plan": "x"}
+
+
+def test_the_answer_of_an_agent_stands_beside_details_of_its_provider() -> None:
+    """The Vercel AI SDK 7 with all of its options."""
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}]
+    context = {f"ai.settings.context.{name}": value for name, value in [("sessionId", "s1"), ("userId", "ann")]}
+    counts = {"gen_ai.usage.input_tokens": 7, "ai.response.providerMetadata": '{"openai": {}}'}
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.output.messages": orjson.dumps(said).decode()}
+    step = {"gen_ai.operation.name": "agent_step", "ai.usage.outputTokenDetails.reasoningTokens": 16}
+    spans = (span(1, attributes={**agent, **counts, **context}), span(2, attributes=step))
+    (start, _), (end, of_step), _ = packed(*spans)
+    assert orjson.loads(end.output) == {"gen_ai.output.messages": said}
+    assert (start.thread_id, start.user) == ("s1", "ann")
+    assert not any(orjson.loads(of_step.summary)["usage"]["usage"].values())
+
+
 def test_reasoning_tokens_are_kept() -> None:
     counts = {"llm.token_count.completion": 30, "llm.token_count.completion_details.reasoning": 12}
     _, _, _, entry = one(**counts, **{"llm.model_name": "m", "openinference.span.kind": "LLM"})

@@ -12,6 +12,7 @@ from tests.support.otel import event_of, seen, span_of
 Json = dict[str, Any]
 HELLO = [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]
 HI = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}]
+HELLO_OF_AI = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
 CALL = {"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}
 
 
@@ -167,6 +168,41 @@ def test_vercel_objects_and_reasoning_are_the_answer() -> None:
         }
     ]
     assert agent.reasoning_content == "Think."
+
+
+@pytest.mark.parametrize(
+    ("input", "output", "arguments", "result"),
+    [
+        ({"args": [], "kwargs": {"city": "Paris"}}, "18 degrees", '{"city":"Paris"}', "18 degrees"),
+        ({"args": ["Paris"], "kwargs": {}}, {"output": "18", "kwargs": {}}, '["Paris"]', "18"),
+        ({"args": [1], "kwargs": {"b": 2}}, 3, '{"args":[1],"kwargs":{"b":2}}', "3"),
+    ],
+)
+def test_tools_of_traceloop_have_the_arguments_of_their_function(
+    input: Json, output: Any, arguments: str, result: str
+) -> None:
+    entity = {"traceloop.entity.input": text(input), "traceloop.entity.output": text(output)}
+    agent = of({"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", **entity})
+    assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("get_weather", arguments, result)
+
+
+@pytest.mark.parametrize("kind", ["agent_run", "model_generation", "model_step"])
+def test_mastra_tells_what_agents_and_their_turns_said(kind: str) -> None:
+    asked: Any = {"agent_run": "hello", "model_step": HELLO_OF_AI}.get(kind, {"messages": HELLO_OF_AI})
+    answered = {"text": "hi", "files": [], "toolCalls": [{"toolCallId": "c1", "toolName": "add", "args": {"a": 1}}]}
+    agent = of(
+        {
+            "gen_ai.operation.name": {"agent_run": "invoke_agent", "model_step": "agent_step"}.get(kind, kind),
+            "mastra.span.type": kind,
+            f"mastra.{kind}.input": asked if isinstance(asked, str) else text(asked),
+            f"mastra.{kind}.output": text(answered),
+            "mastra.metadata.sessionId": "s1",
+        }
+    )
+    assert agent.input_messages == HELLO
+    assert agent.output_messages == [{"role": "assistant", "parts": [*HI[0]["parts"], CALL]}]
+    assert agent.operation_name == ("invoke_agent" if kind == "agent_run" else "agent_step")
+    assert agent.conversation_id == "s1"
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ KINDS = {
 _JSON_TEXTS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
 """Attributes that are always JSON texts."""
 _SESSION, _ERROR, _PLAIN = "session.id", "error.type", "text/plain"
+_ANSWER, _ABOUT_ANSWER = "gen_ai.output.messages", "ai.response"
+"""Where both stand, the second one has details of the provider (Vercel AI SDK 7)."""
 _EVENTS = frozenset().union(*(one.events for one in CONVENTIONS))
 """Span events by which a convention is known."""
 _SPELLINGS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -90,7 +92,7 @@ _SUMMANDS = (
     ("prompt_tokens", "output_tokens"),
     ("input_tokens", "completion_tokens"),
 )
-_SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow"))
+_SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "agent_step"))
 """Operations whose tokens are those of the model calls below them, which report their own."""
 _MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 2000, 200, 8000
 
@@ -237,7 +239,7 @@ def _made(span: OtelSpan) -> _Plan:
         tuple((one, select_rows(one.fields, keys)) for one in known),
         tuple(key for key in keys if key not in mapped and not key.startswith(prefixes)),
         some({name: (name,) for name in INPUTS}),
-        some({name: (name,) for name in OUTPUT}),
+        some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or _ANSWER not in keys}),
         some(ATTRIBUTES),
         some(USAGE),
         some(OTHERS),
@@ -359,7 +361,7 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
 
 def _step_value(span: OtelSpan, plan: _Plan, place: int) -> Any:
     """What a step without messages was given (0) or gave (1), as far as a convention says where that stands."""
-    pairs = (one.tool for one, _ in plan.known if one.tool is not None)
+    pairs = (pair for one, _ in plan.known for pair in (one.tool, *one.steps) if pair is not None)
     return next((parse_json(value) for pair in pairs if (value := span.attributes.get(pair[place])) is not None), None)
 
 

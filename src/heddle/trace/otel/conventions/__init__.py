@@ -4,7 +4,7 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import ADK, VERCEL
+from heddle.trace.otel.conventions.frameworks import ADK, MASTRA, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 
@@ -18,6 +18,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     ADK,
     LANGFUSE,
     LANGSMITH,
+    MASTRA,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

@@ -58,6 +58,8 @@ class Convention:
     tool: tuple[str, str] | None = None
     """The attributes of what a tool, or a step without messages, was given and gave; `messages` is not asked about
     spans of tools then."""
+    steps: tuple[tuple[str, str], ...] = ()
+    """More of these pairs, of steps without messages."""
     derive: Callable[[OtelSpan, AgentSpan], None] | None = None
     """Fills names, models and numbers that the table cannot, after it."""
     messages: Callable[[OtelSpan, AgentSpan], None] | None = None
@@ -66,7 +68,7 @@ class Convention:
     @cached_property
     def keys(self) -> frozenset[str]:
         """All attributes of the family."""
-        return frozenset(self.more).union(*self.fields.values(), self.tool or ()) - self.shared
+        return frozenset(self.more).union(*self.fields.values(), self.tool or (), *self.steps) - self.shared
 
     def is_of(self, span: OtelSpan) -> bool:
         """True when the span holds anything of this family."""

@@ -1,4 +1,4 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, the Agent Development Kit of Google."""
+"""Frameworks with conventions of their own: the Vercel AI SDK, the Agent Development Kit of Google, Mastra."""
 
 from typing import Any
 
@@ -36,7 +36,8 @@ _VERCEL_OPERATIONS = {
     "ai.rerank.doRerank": "rerank",
     "ai.toolCall": "execute_tool",
 }
-_METADATA = "ai.telemetry.metadata."
+_METADATA = ("ai.telemetry.metadata.", "ai.settings.context.")
+"""Versions 4 to 6, and version 7."""
 _CONVERSATION = ("sessionId", "session_id", "threadId", "thread_id", "conversationId", "conversation_id", "chatId")
 _METADATA_OF_PROVIDERS = "ai.response.providerMetadata"
 _UNCACHED = "ai.usage.inputTokenDetails.noCacheTokens"
@@ -84,14 +85,20 @@ def _cached(providers: Json, into: AgentSpan) -> None:
             into.input_tokens += (read or 0) + (written or 0)
 
 
-def _answer(values: Json) -> list[Json]:
-    thought, said, made = (values.get("ai.response." + name) for name in ("reasoning", "text", "object"))
+def _parts(answer: Json, prefix: str = "") -> list[Json]:
+    """Parts of what `generateText` and its like return: thoughts, text, object and calls of tools."""
+    thought, said, made = (answer.get(prefix + name) for name in ("reasoning", "text", "object"))
     parts = [reasoning_part(as_text(thought))] if thought else []
     parts += [text_part(said)] if isinstance(said, str) and said else []
     parts += [text_part(as_text(made))] if made else []
-    for call in objects(as_list(values.get("ai.response.toolCalls"))):
+    for call in objects(as_list(answer.get(prefix + "toolCalls"))):
         arguments = call.get("input", call.get("args"))
         parts.append(call_part(call.get("toolCallId"), call.get("toolName"), arguments))
+    return parts
+
+
+def _answer(values: Json) -> list[Json]:
+    parts = _parts(values, "ai.response.")
     if not parts:
         return read_answer(values["ai.response"]) if values.get("ai.response") else []
     told: Json = {"role": "assistant", "parts": parts}
@@ -120,7 +127,7 @@ VERCEL = Convention(
         "request_stop_sequences": ("ai.settings.stopSequences",),
         "tool_name": ("ai.toolCall.name",),
         "tool_call_id": ("ai.toolCall.id",),
-        "conversation_id": tuple(_METADATA + name for name in _CONVERSATION),
+        "conversation_id": tuple(place + name for place in _METADATA for name in _CONVERSATION),
     },
     more=(
         *("ai.operationId", "ai.telemetry.functionId", "ai.model.provider", _METADATA_OF_PROVIDERS, _UNCACHED),
@@ -129,16 +136,17 @@ VERCEL = Convention(
         *("ai.usage.totalTokens", "ai.usage.outputTokenDetails.textTokens", "ai.embedding", "ai.embeddings"),
     ),
     context={
-        "user": tuple(_METADATA + name for name in ("userId", "user_id", "user")),
-        "tags": (_METADATA + "tags",),
-        "metadata": (_METADATA,),
+        "user": tuple(place + name for place in _METADATA for name in ("userId", "user_id", "user")),
+        "tags": tuple(place + "tags" for place in _METADATA),
+        "metadata": _METADATA,
         "display_name": ("operation.name",),
     },
     tool=("ai.toolCall.args", "ai.toolCall.result"),
     derive=_derive_vercel,
     messages=_messages_vercel,
 )
-"""The Vercel AI SDK, versions 4 to 6: `ai.*`. Version 7 writes the GenAI conventions instead.
+"""The Vercel AI SDK, versions 4 to 6: `ai.*`. Version 7 writes the GenAI conventions instead, and of these attributes
+only what its options `runtimeContext`, `usage` and `providerMetadata` ask for.
 
 `ai.generateText` and its like are the whole run with all steps and are shown as an agent's. Inside,
 `ai.generateText.doGenerate` is one request to the model and `ai.toolCall` one run of a tool. The GenAI attributes that
@@ -221,4 +229,57 @@ ADK = Convention(
 
 Tokens: `usage_metadata.prompt_token_count` counts cached tokens inside; `candidates_token_count` has the thoughts
 beside, so they are added to the output.
+"""
+
+
+_MASTRA = "mastra."
+_OF_MODELS = ("agent_run", "model_generation", "model_step")
+_STEPS = (
+    *("workflow_run", "workflow_step", "workflow_conditional", "workflow_conditional_eval", "workflow_parallel"),
+    *("workflow_loop", "workflow_sleep", "workflow_wait_event", "mapping", "generic", "graph_action", "agent_signal"),
+    *("model_chunk", "processor_run", "memory_operation", "client_tool_call", "mcp_server_request"),
+    *("rag_action", "rag_embedding", "rag_ingestion", "rag_vector_operation", "workspace_action"),
+    *("scorer_run", "scorer_step", "classifier_evaluation", "skill_action", "skill_resolution"),
+)
+
+
+def _derive_mastra(span: OtelSpan, into: AgentSpan) -> None:
+    """The loop of a model's calls and tools is a step, as each of its turns."""
+    if span.attributes.get("gen_ai.operation.name") == "model_generation":
+        offer(into, "operation_name", "agent_step")
+
+
+def _messages_mastra(span: OtelSpan, into: AgentSpan) -> None:
+    """What agents, loops and their turns were asked and answered."""
+    for kind in _OF_MODELS:
+        asked, answered = (span.attributes.get(f"{_MASTRA}{kind}.{end}") for end in ("input", "output"))
+        if asked is not None:
+            offer(into, "input_messages", read_request(asked))
+        if parts := _parts(as_object(answered)):
+            offer(into, "output_messages", [{"role": "assistant", "parts": parts}])
+
+
+def _both(kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{_MASTRA}{kind}.input", f"{_MASTRA}{kind}.output") for kind in kinds)
+
+
+MASTRA = Convention(
+    "mastra",
+    {"conversation_id": tuple(f"{_MASTRA}metadata.{name}" for name in _CONVERSATION)},
+    more=("mastra.span.type", *(name for pair in _both(_OF_MODELS) for name in pair)),
+    context={
+        "user": tuple(f"{_MASTRA}metadata.{name}" for name in ("userId", "user_id", "user", "resourceId")),
+        "tags": (_MASTRA + "tags",),
+        "metadata": (_MASTRA + "metadata.",),
+    },
+    steps=_both(_STEPS),
+    derive=_derive_mastra,
+    messages=_messages_mastra,
+)
+"""Mastra: `mastra.*` beside the GenAI conventions, which it writes for requests to models and for tools alone.
+
+An agent's run, its loop (`model_generation`) and the loop's turns (`model_step`) have what the AI SDK was given and
+gave as JSON text; all other steps have any value.
+
+Tokens: those of the GenAI conventions, on the spans of requests.
 """

@@ -318,8 +318,11 @@ def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
 
 
 def _bare(value: Any) -> Any:
-    """What a tool was given or gave: without the record that the LangChain callbacks keep it in."""
+    """What a tool was given or gave: without the record that decorators and LangChain's callbacks keep it in."""
     record = as_object(value)
+    if record.keys() == {"args", "kwargs"} and isinstance(record["kwargs"], dict):
+        given, named = record["args"], record["kwargs"]
+        return value if given and named else given or named
     if "input_str" in record:
         given = record.get("inputs")
         return record["input_str"] if given is None else given
