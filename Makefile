@@ -30,7 +30,7 @@ ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 CLIENTS += $(ART) $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.clients/helm/.installed,)
 CLIENTS += $(foreach version,$(TINKER_VERSIONS),.clients/tinker-$(version)/.installed)
 CLIENTS += .clients/duckdb-2.0.0/.installed .clients/litestream-0.5.17/.installed .clients/trl-1.16.0/.installed
-CHROMIUM := $(shell command -v chromium 2>/dev/null)
+CHROMIUM := $(shell command -v chromium-headless-shell 2>/dev/null)
 NGINX := $(shell command -v nginx 2>/dev/null)
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
@@ -174,7 +174,7 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(and $(POST
 # Debian's browser, where this may install it; the tests of the web interface are skipped without one.
 .cache/.browser: | .cache
 	@test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "installing chromium with apt"; \
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-liberation >/dev/null; }
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-dejavu-core fonts-liberation >/dev/null; }
 	@touch $@
 
 # The same for Debian's PostgreSQL and nginx, after the browser: apt does one thing at a time.
