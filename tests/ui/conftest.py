@@ -1,4 +1,4 @@
-"""The web interface in Debian's Chromium without windows: one browser per worker, a clean context per test, no error goes unseen."""
+"""The web interface in Debian's Chromium without windows: a browser per worker, a clean context per test."""
 
 import os
 import shutil
@@ -16,6 +16,7 @@ from tests.ui.support import Watched
 expect.set_options(timeout=20_000)
 # A page costs the shell, which has no windows, an eighth of what it costs Chromium.
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
+MISSING = "no Chromium: apt-get install chromium-headless-shell, or set CHROMIUM"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason="no Chromium: apt-get install chromium-headless-shell, or set CHROMIUM"))
+            item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
 @pytest.fixture(scope="session")
