@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from heddle.http.routing import ResponseModel
+from heddle.wire.lazy_model import LAZY
 
 Quantization = Literal["int4", "int8", "fp4", "fp6", "fp8", "fp16", "bf16", "fp32"]
 
@@ -218,5 +219,7 @@ class ModelsDevProvider(ResponseModel):
     models: dict[str, ModelsDevModel] = Field(default_factory=dict)
 
 
-ModelsDevRes = dict[str, ModelsDevProvider]
-"""Providers by id."""
+class ModelsDevRes(RootModel[dict[str, ModelsDevProvider]]):
+    """Providers by id."""
+
+    model_config = LAZY
