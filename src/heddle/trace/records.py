@@ -25,7 +25,7 @@ from heddle.trace.calls.models import (
     StartedCallSchemaForInsert,
 )
 from heddle.trace.calls.packing import MAX_FIELD_DEPTH, Packer
-from heddle.trace.calls.read import CallReader, retention_of
+from heddle.trace.calls.read import CallReader
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
@@ -264,14 +264,13 @@ class TraceRecords:
         """The selected calls in slices."""
         caller = caller.require(Scope.READ)
         body = validate(_QUERY, lenient({**request, "project_id": project_id}, caller))
-        retention = await retention_of(self._store, caller.open(project_id))
-        async for slice_ in CallReader(self._store, caller, body, retention).slices():
+        reader = await CallReader.open(self._store, caller, body)
+        async for slice_ in reader.slices():
             yield [_call(orjson.loads(orjson.dumps(line))) for line in slice_]
 
     async def read(self, caller: Caller, selection: CallSelection) -> AsyncIterator[bytes]:
         """The selected calls with their feedback as JSON lines, refs in messages followed; raises HeddleError."""
         caller = caller.require(Scope.READ)
-        project = caller.open(selection.project_id)
         request = CallsQueryReq(
             project_id=selection.project_id,
             filter=CallsFilter(**_to_internal(selection.filter, caller)),
@@ -282,7 +281,7 @@ class TraceRecords:
             include_feedback=not selection.ids_only,
             expand_columns=None if selection.ids_only else list(_EXPANDED),
         )
-        reader = CallReader(self._store, caller, request, await retention_of(self._store, project))
+        reader = await CallReader.open(self._store, caller, request)
         async for lines in reader.stream():
             yield lines
 

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from heddle.errors import InvalidRequest
-from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group
+from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group, not_negative
 from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
@@ -79,10 +78,8 @@ class UsageRes(ResponseModel):
 async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> Response:
     """Usage of the selected calls, each with its selected descendants."""
     project = caller.open(body.project_id)
-    chosen = filter_of(body.filter, project)
-    query = CallsQuery(
-        project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(store, project)
-    )
+    chosen, limit = filter_of(body.filter, project), not_negative(body.limit, "limit")
+    query = CallsQuery(project, chosen, body.query, limit=limit, retention=await retention_of(store, project))
     rows = await store.calls.usage(query)
     return await _answer(store, project, rows, [row.id for row in rows], body.include_costs)
 
@@ -91,16 +88,10 @@ async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> R
 async def calls_usage(body: CallsUsageReq, caller: Reader, store: StoreDep) -> Response:
     """Usage of the named calls with all their descendants."""
     project = caller.open(body.project_id)
-    limit = _limit(body.limit)
+    limit = not_negative(body.limit, "limit")
     traces = await store.calls.traces_of(project, body.call_ids) if body.call_ids else []
     rows = await store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit)) if traces else []
     return await _answer(store, project, rows, body.call_ids, body.include_costs)
-
-
-def _limit(limit: int) -> int:
-    if limit < 0:
-        raise InvalidRequest("limit must not be negative")
-    return min(limit, 2**62)
 
 
 async def _answer(store: Store, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:

@@ -39,7 +39,7 @@ from heddle.wire.records import object_value
 from heddle.wire.table_rows import Edit, apply_edits
 
 CLASS = "Dataset"
-ACTIVE, ARCHIVED = "ACTIVE", "ARCHIVED"
+ACTIVE = "ACTIVE"
 _ATTEMPTS = 5
 _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 

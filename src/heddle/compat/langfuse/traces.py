@@ -28,7 +28,7 @@ from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
-from heddle.trace.calls.read import CallReader, retention_of
+from heddle.trace.calls.read import CallReader
 from heddle.trace.otel.packing import op_object_id
 from heddle.wire import query, refs
 from heddle.wire.batched import batched
@@ -69,16 +69,15 @@ class Observations(OfProjectStore):
 
     async def read(self, request: CallsQueryReq) -> AsyncIterator[Observation]:
         """The selected calls."""
-        retention = await retention_of(self._store, self.project.internal)
-        async for lines in CallReader(self._store, self.project.caller, request, retention).slices():
+        reader = await CallReader.open(self._store, self.project.caller, request)
+        async for lines in reader.slices():
             for line in lines:
                 yield Observation(orjson.loads(refs.convert_out(orjson.dumps(line))), self.project.id)
 
     async def count(self, request: CallsQueryReq) -> int:
         """How many calls there are without the page."""
         whole = request.model_copy(update={"limit": None, "offset": None})
-        retention = await retention_of(self._store, self.project.internal)
-        return await self._store.calls.count(CallReader(self._store, self.project.caller, whole, retention).query)
+        return await self._store.calls.count((await CallReader.open(self._store, self.project.caller, whole)).query)
 
     async def delete(self, trace_ids: Sequence[str]) -> None:
         """Delete all calls of traces; unknown ones are passed over."""

@@ -181,15 +181,8 @@ class CallReader:
     """One stream_query (or read) request: its query, and its slices of calls with what was asked for besides."""
 
     def __init__(
-        self,
-        store: Store,
-        caller: Caller,
-        request: CallsQueryReq,
-        retention: int | None,
-        read_span: SpanReader | None = None,
+        self, store: Store, project: str, request: CallsQueryReq, retention: int | None, read_span: SpanReader | None
     ) -> None:
-        """`read_span` is needed where conversations are asked for."""
-        project = caller.open(request.project_id)
         self._store = store
         self._project = project
         self._request = request
@@ -216,6 +209,14 @@ class CallReader:
             trace_sizes=bool(request.include_total_storage_size),
             retention=retention,
         )
+
+    @classmethod
+    async def open(
+        cls, store: Store, caller: Caller, request: CallsQueryReq, read_span: SpanReader | None = None
+    ) -> "CallReader":
+        """The reader of a caller's request; `read_span` is needed where conversations are asked for."""
+        project = caller.open(request.project_id)
+        return cls(store, project, request, await retention_of(store, project), read_span)
 
     async def slices(self) -> AsyncIterator[list[Json]]:
         """The calls as dicts, slice by slice."""
@@ -355,7 +356,7 @@ async def call_read(body: CallReadReq, caller: Reader, store: StoreDep, read_spa
         include_total_storage_size=body.include_total_storage_size,
         include_conversation=body.include_conversation,
     )
-    reader = CallReader(store, caller, request, await retention_of(store, caller.open(body.project_id)), read_span)
+    reader = await CallReader.open(store, caller, request, read_span)
     found = [call async for slice_ in reader.slices() for call in slice_]
     return answer({"call": found[0] if found else None})
 
@@ -372,7 +373,7 @@ async def calls_stream_query(
     body: CallsQueryReq, caller: Reader, store: StoreDep, read_span: SpanReaderDep
 ) -> Response:
     """The selected calls as JSON lines."""
-    reader = CallReader(store, caller, body, await retention_of(store, caller.open(body.project_id)), read_span)
+    reader = await CallReader.open(store, caller, body, read_span)
     return lines(await started(reader.stream()))
 
 
