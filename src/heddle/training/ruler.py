@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, NotFound
-from heddle.jobs.runner import first_failure
+from heddle.jobs.runner import TaskGroup
 from heddle.paths import sync
 from heddle.store.blobs.base import Blobs
 from heddle.store.control.training import JobRow, ModelRow
@@ -249,23 +249,19 @@ class Ruler:
         groups: list[GroupData] = body[GROUPS]
         file = self._data / files.work_folder(job.model_id, job.id) / SCORES_FILE
         known = await asyncio.to_thread(_read_scored, file)
-        places, writing = asyncio.Semaphore(self._at_once), asyncio.Lock()
+        writing = asyncio.Lock()
 
         async def score_one(place: int) -> None:
-            async with places:
-                scored = await self._score_group(model, job, place, groups[place])
+            scored = await self._score_group(model, job, place, groups[place])
             async with writing:
                 await asyncio.to_thread(_append, file, scored)
             known[place] = scored
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for place, group in enumerate(groups):
-                    # Alone, a trajectory is compared with nothing and trains nothing.
-                    if len(group["trajectories"]) > 1 and place not in known:
-                        tasks.create_task(score_one(place))
-        except ExceptionGroup as failed:
-            raise first_failure(failed) from None
+        async with TaskGroup(self._at_once) as tasks:
+            for place, group in enumerate(groups):
+                # Alone, a trajectory is compared with nothing and trains nothing.
+                if len(group["trajectories"]) > 1 and place not in known:
+                    tasks.add(score_one, place)
         usage: TokenCounts = {}
         for place, scored in sorted(known.items()):
             add_scores(groups[place], scored)
