@@ -21,7 +21,7 @@ from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.jobs.runner import TaskGroup
 from heddle.paths import sync
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.training import JobRow, ModelRow
+from heddle.store.control.training import JobRow, ModelRow, RulerRule
 from heddle.training import files
 from heddle.training.intake import GROUPS
 from heddle.training.schemas.requests import RulerRequest
@@ -167,13 +167,13 @@ def read_scores(text: str, count: int) -> list[TrajectoryScore]:
     return sorted(scores, key=lambda score: int(score.trajectory_id))
 
 
-async def score_group(place: int, group: GroupData, wanted: Json, judge: Judge) -> ScoredGroup:
+async def score_group(place: int, group: GroupData, wanted: RulerRule, judge: Judge) -> ScoredGroup:
     """Let a judge score a group; raises HeddleError when it cannot be asked, or never answers as it must."""
     members = group["trajectories"]
     read = [read_messages(member) for member in members]
     different = [messages for number, messages in enumerate(read) if messages not in read[:number]]
     request = write_request(different, members[0].get("tools"), wanted["rubric"] or DEFAULT_RUBRIC)
-    fields = {"model": wanted["judge_model"], "response_format": answer_format(len(different))}
+    fields: Json = {"model": wanted["judge_model"], "response_format": answer_format(len(different))}
     fields |= {name: wanted[name] for name in ("temperature", "max_tokens") if wanted[name] is not None}
     for attempt in range(ATTEMPTS):
         answer = await judge({**fields, "messages": request})
@@ -230,12 +230,18 @@ class Ruler:
         self._show = show
         self._at_once = at_once
 
-    async def prepare(self, request: RulerRequest | None, model: ModelRow, caller: Caller) -> Json:
+    async def prepare(self, request: RulerRequest | None, model: ModelRow, caller: Caller) -> RulerRule:
         """What the job keeps: the judge, and how far the caller's key reaches; raises HeddleError for no such judge."""
-        wanted = (request or RulerRequest()).model_dump()
-        wanted["judge_model"] = wanted["judge_model"] or model.base_model
-        await self._check(wanted["judge_model"], caller, model.project_id)
-        return {**wanted, "caller": caller.to_json()}
+        wanted = request or RulerRequest()
+        judge_model = wanted.judge_model or model.base_model
+        await self._check(judge_model, caller, model.project_id)
+        return {
+            "judge_model": judge_model,
+            "rubric": wanted.rubric,
+            "temperature": wanted.temperature,
+            "max_tokens": wanted.max_tokens,
+            "caller": caller.to_json(),
+        }
 
     async def score(self, model: ModelRow, job: JobRow) -> tuple[str, TokenCounts]:
         """The key of the job's body with the scores as rewards, and the tokens of its judge.
