@@ -12,7 +12,7 @@ from heddle.errors import HeddleError, InvalidRequest, NotFound, QuotaReached
 from heddle.http.routing import Service
 from heddle.ipc.bounded import OWNER
 from heddle.jobs.metrics import JobMetrics
-from heddle.jobs.runner import Attempt, Runner, first_failure
+from heddle.jobs.runner import Attempt, Runner
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import LEASE_SECONDS, STATES, EvalJobs, JobRow
@@ -255,12 +255,11 @@ class Jobs(Runner[JobRow]):
             return None, JobCancelled(attempt.cancelled.reason)
         except Later:
             raise
-        except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
-            failure = first_failure(error)
-            if isinstance(failure, QuotaReached):
-                raise Later(min(failure.retry_after, QUOTA_SECONDS), failure.reason) from None
-            if isinstance(failure, HeddleError):
-                return None, failure
+        except QuotaReached as refusal:
+            raise Later(min(refusal.retry_after, QUOTA_SECONDS), refusal.reason) from None
+        except HeddleError as failure:
+            return None, failure
+        except Exception:  # a fault of ours: the log gets the traceback, the job a line
             self.logger.exception("job %s (%s) failed", job.id, job.kind)
             return None, HeddleError("Internal server error")
 

@@ -15,7 +15,7 @@ from heddle.errors import HeddleError, InvalidRequest
 from heddle.evals.objects import is_ref
 from heddle.evals.predictions import Asker, Case, Predict, Prediction, Score, TokenCounts, is_not_the_rows, score_output
 from heddle.evals.scorers import Scorer, is_number, number_of
-from heddle.jobs.runner import TaskGroup, first_failure
+from heddle.jobs.runner import TaskGroup
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records, object_value
@@ -354,12 +354,9 @@ class EvaluationRun:
                     await self._run_case(tree, case)
                 await self._report_progress()
 
-        try:
-            async with TaskGroup() as group:
-                for _ in range(self.parallel):
-                    group.add(worker())
-        except ExceptionGroup as errors:
-            raise first_failure(errors) from None
+        async with TaskGroup(self.parallel) as group:
+            for _ in range(self.parallel):
+                group.add(worker)
 
     async def _run_case(self, tree: Tree, case: Case) -> None:
         prediction = await self.predict(case)

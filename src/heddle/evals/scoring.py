@@ -174,9 +174,7 @@ class Scoring:
         names = dict.fromkeys(scorer.op_name for scorer in scorers)
         ops = {name: (await self._records.placeholder_op(run.caller, job.project_id, name)).ref for name in names}
         ask = Asker(self._completions, run.caller, job.project_id)
-        scoring = _ScoringRun(
-            self._records, run.caller, job, spec, scorers, ops, ask, asyncio.Semaphore(self._parallel)
-        )
+        scoring = _ScoringRun(self._records, run.caller, job, spec, scorers, ops, ask, self._parallel)
         reported = time.monotonic()
         for start in range(0, len(spec.call_ids), PART):
             await scoring.score_part(spec.call_ids[start : start + PART])
@@ -198,7 +196,7 @@ class _ScoringRun:
     scorers: Sequence[Scorer]
     ops: dict[str, str]
     ask: Asker
-    free: asyncio.Semaphore
+    parallel: int
     counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "skipped": 0, "failed": 0})
 
     async def score_part(self, call_ids: Sequence[str]) -> None:
@@ -209,31 +207,30 @@ class _ScoringRun:
         left = [call for call in usable if self._id(call, self.scorers[0]) not in stored]
         self.counts["skipped"] += len(call_ids) - len(usable)
         self.counts["scored"] += len(usable) - len(left)
-        async with TaskGroup() as group:
+        async with TaskGroup(self.parallel) as group:
             for call in left:
-                group.add(self._score(call))
+                group.add(self._score, call)
 
     async def _read(self, call_ids: Sequence[str]) -> list[Call]:
         found = await find_calls(self.records, self.caller, self.job.project_id, call_ids, _COLUMNS)
         return list(found.values())
 
     async def _score(self, call: Call) -> None:
-        async with self.free:
-            columns = {key: value for key, value in call.inputs.items() if key != "self"}
-            values = await resolve_refs(self.records, self.caller, list(columns.values()))
-            output = call.exception or call.output
-            scores = await score_output(output, dict(zip(columns, values, strict=True)), self.scorers, self.ask)
-            feedback = [self._feedback(call, score) for score in scores if score.problem is None]
-            if feedback:
-                await self.records.add_feedback(self.caller, self.job.project_id, feedback)
-            if self.spec.traced:
-                starts = [self._start(call, score, columns) for score in scores]
-                ends = [
-                    end_of(start.id, score.ended_at, score.value, score.problem, score.usage)
-                    for start, score in zip(starts, scores, strict=True)
-                ]
-                await self.records.write_calls(self.caller, self.job.project_id, starts, ends)
-            self.counts["failed" if len(feedback) < len(scores) else "scored"] += 1
+        columns = {key: value for key, value in call.inputs.items() if key != "self"}
+        values = await resolve_refs(self.records, self.caller, list(columns.values()))
+        output = call.exception or call.output
+        scores = await score_output(output, dict(zip(columns, values, strict=True)), self.scorers, self.ask)
+        feedback = [self._feedback(call, score) for score in scores if score.problem is None]
+        if feedback:
+            await self.records.add_feedback(self.caller, self.job.project_id, feedback)
+        if self.spec.traced:
+            starts = [self._start(call, score, columns) for score in scores]
+            ends = [
+                end_of(start.id, score.ended_at, score.value, score.problem, score.usage)
+                for start, score in zip(starts, scores, strict=True)
+            ]
+            await self.records.write_calls(self.caller, self.job.project_id, starts, ends)
+        self.counts["failed" if len(feedback) < len(scores) else "scored"] += 1
 
     def _start(self, call: Call, score: Score, columns: Json) -> CallStart:
         call_id = self._id(call, score.scorer)

@@ -1,6 +1,5 @@
 """Rollouts of an improvement: answers of a step of the policy to some chats, each a call with its reward."""
 
-import asyncio
 import hashlib
 from typing import Any, TypedDict
 
@@ -13,7 +12,7 @@ from heddle.evals.run import derived_id
 from heddle.evals.scorers import number_of
 from heddle.improve.dataset import ROLLOUT_OP
 from heddle.improve.timeline import Loop
-from heddle.jobs.runner import TaskGroup, first_failure
+from heddle.jobs.runner import TaskGroup
 from heddle.store.base import Store
 from heddle.wire import refs, times
 from heddle.wire.inference import Completions
@@ -72,22 +71,17 @@ class Rollouts:
             for place in chosen
             for answer in range(asked.rollouts.answers)
         }
-        free = asyncio.Semaphore(self._parallel)
 
         async def roll_out(call_id: str, place: int, answer: int) -> None:
-            async with free:
-                loop.log.check_budget()
-                drawn = hashlib.sha256(f"{asked.seed}/{number}/{place}/{answer}".encode()).digest()
-                seed = int.from_bytes(drawn[:4], "big") >> 1
-                rewards[call_id] = await self._roll_out(loop, root, call_id, rows[place], step, seed)
+            loop.log.check_budget()
+            drawn = hashlib.sha256(f"{asked.seed}/{number}/{place}/{answer}".encode()).digest()
+            seed = int.from_bytes(drawn[:4], "big") >> 1
+            rewards[call_id] = await self._roll_out(loop, root, call_id, rows[place], step, seed)
 
-        try:
-            async with TaskGroup() as group:
-                for call_id, (place, answer) in wanted.items():
-                    if call_id not in rewards:
-                        group.add(roll_out(call_id, place, answer))
-        except ExceptionGroup as errors:
-            raise first_failure(errors) from None
+        async with TaskGroup(self._parallel) as group:
+            for call_id, (place, answer) in wanted.items():
+                if call_id not in rewards:
+                    group.add(roll_out, call_id, place, answer)
         by_place: dict[int, list[float]] = {}
         for call_id, (place, _) in wanted.items():
             if rewards[call_id] is not None:

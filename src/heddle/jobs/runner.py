@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, TypeVarTuple
 
 from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
@@ -13,37 +13,39 @@ LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
 RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
-
-
-def first_failure(error: Exception) -> Exception:
-    """The failure itself, or the first one of a group of tasks."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+Ts = TypeVarTuple("Ts")
 
 
 class TaskGroup(asyncio.TaskGroup):
-    """A group of tasks that come to their ends where a quota refuses one of them; then it raises that QuotaReached."""
+    """A group of tasks, of which so many are at work at the same time; it raises the first failure of a task itself.
 
-    def __init__(self) -> None:
+    Where a quota refuses one, the others come to their ends, and then QuotaReached is raised.
+    """
+
+    def __init__(self, parallel: int) -> None:
         super().__init__()
+        self._free = asyncio.Semaphore(parallel)
         self._refusal: QuotaReached | None = None
 
-    def add(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run some work in a task."""
-        self.create_task(self._finish(work))
+    def add(self, work: Callable[[*Ts], Coroutine[Any, Any, None]], *given: *Ts) -> None:
+        """Do some work in a task."""
+        self.create_task(self._finish(work, *given))
 
     async def __aexit__(self, *error: Any) -> None:
-        """Wait for all tasks; raises what a group raises."""
-        await super().__aexit__(*error)
+        """Wait for all tasks."""
+        try:
+            await super().__aexit__(*error)
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         if self._refusal is not None:
             raise self._refusal
 
-    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except QuotaReached as refusal:
-            self._refusal = refusal
+    async def _finish(self, work: Callable[[*Ts], Coroutine[Any, Any, None]], *given: *Ts) -> None:
+        async with self._free:
+            try:
+                await work(*given)
+            except QuotaReached as refusal:
+                self._refusal = refusal
 
 
 class Loop:

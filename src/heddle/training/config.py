@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from heddle.training.losses import LOSSES
 from heddle.training.losses.base import Correction, KlEstimator, Level, Loss, LossName
@@ -48,12 +48,12 @@ class RlConfig:
     scale_learning_rate_by_reward_std_dev: bool = False
     scale_rewards: bool = True
     truncated_importance_sampling: float | None = None
-    ignored: tuple[str, ...] = ()
+    ignored: list[str] = field(default_factory=list)
     """Names of unknown fields."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as the job keeps them."""
-        return asdict(self) | {"ignored": list(self.ignored)}
+        return asdict(self)
 
     @property
     def compares(self) -> bool:
@@ -86,7 +86,7 @@ class RlConfig:
     @classmethod
     def of_json(cls, values: dict[str, Any]) -> "RlConfig":
         """What `as_json` made; jobs of earlier versions say `ppo` instead of the name of the loss."""
-        values = {**values, "ignored": tuple(values.get("ignored", ()))}
+        values = {**values}
         if values.pop("ppo", False):
             values["loss"] = "ppo"
         return cls(**values)
@@ -133,25 +133,14 @@ class ChatConfig:
 
     batch_size: int = AUTO_BATCH
     """Rows of one gradient step; `auto` on the wire is 2."""
-    learning_rate: float | tuple[float, ...] = 5e-5
+    learning_rate: float | list[float] = 5e-5
     """One for all steps, or one for each."""
-    ignored: tuple[str, ...] = ()
+    ignored: list[str] = field(default_factory=list)
     """Names of unknown fields."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as the job keeps them."""
-        return asdict(self) | {"learning_rate": self.rates(), "ignored": list(self.ignored)}
-
-    def rates(self) -> float | list[float]:
-        """The learning rate as JSON has it."""
-        return list(self.learning_rate) if isinstance(self.learning_rate, tuple) else self.learning_rate
-
-    @classmethod
-    def of_json(cls, values: dict[str, Any]) -> Self:
-        """What `as_json` made."""
-        rate = values.get("learning_rate", cls().learning_rate)
-        rate = tuple(rate) if isinstance(rate, list) else rate
-        return cls(**values | {"learning_rate": rate, "ignored": tuple(values.get("ignored", ()))})
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +155,7 @@ class SftConfig(ChatConfig):
 class DpoConfig(ChatConfig):
     """Settings of training on preferences."""
 
-    learning_rate: float | tuple[float, ...] = 1e-5
+    learning_rate: float | list[float] = 1e-5
     """Ten times what DPO of all weights takes."""
     beta: float = 0.1
     """How much the ratio to the reference counts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
+from heddle.store.control.training import LoraShape
 from heddle.store.data_folder import FULL
 from heddle.training.files import ADAPTER_FILE, make_whole
 from heddle.wire.jsontypes import Json
@@ -65,7 +66,7 @@ def base_shape(folder: Path, config: Json) -> BaseShape:
     return BaseShape(sum(math.prod(shape) for shape in shapes.values()), projections)
 
 
-def make_adapter(target: Path, base: BaseShape, base_id: str, lora: Json, seed: str) -> None:
+def make_adapter(target: Path, base: BaseShape, base_id: str, lora: LoraShape, seed: str) -> None:
     """Write a fresh adapter to a folder that does not exist yet; it appears whole and durable, or not at all.
 
     `seed` is a UUID: equal seeds give equal bytes. Raises StorageFull.
@@ -78,7 +79,7 @@ def make_adapter(target: Path, base: BaseShape, base_id: str, lora: Json, seed: 
         raise
 
 
-def lora_of(base: BaseShape, base_id: str, rank: int, alpha: float) -> Json:
+def lora_of(base: BaseShape, base_id: str, rank: int, alpha: float) -> LoraShape:
     """How adapters of a new model are made; raises InvalidRequest for a base that has nothing to put LoRA on."""
     if not base.projections:
         raise InvalidRequest(
@@ -87,7 +88,7 @@ def lora_of(base: BaseShape, base_id: str, rank: int, alpha: float) -> Json:
     return {"rank": rank, "alpha": alpha, "target_modules": base.targets}
 
 
-def _write(folder: Path, base: BaseShape, base_id: str, lora: Json, seed: str) -> None:
+def _write(folder: Path, base: BaseShape, base_id: str, lora: LoraShape, seed: str) -> None:
     from safetensors.numpy import save
 
     # Its own writing to files tells a full disk as an error of no known kind.

@@ -3,9 +3,12 @@
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from heddle.wire.jsontypes import Json
+
+if TYPE_CHECKING:
+    from heddle.store.control.training import LoraShape
 
 JobKind = Literal["rl", "sft", "dpo"]
 
@@ -29,8 +32,7 @@ class Task:
     work: str
     """A folder of the job's own, for snapshots; kept between attempts."""
     step: int
-    lora: Json
-    """rank, alpha, target_modules."""
+    lora: "LoraShape"
     device: str = "auto"
     dtype: str = "auto"
     threads: int = 1

@@ -8,17 +8,16 @@ import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, TINKER, CheckpointRow, EventRow, JobRow, LogRow, ModelRow
+from heddle.store.control.training import OPEN, TINKER, CheckpointRow, EventRow, JobRow, LogRow, ModelRow, Resources
 from heddle.training import files, initial_adapter
 from heddle.training.intake import Taken
-from heddle.training.queue.publish import CANDIDATE_FROM, policy_name
+from heddle.training.queue.publish import policy_name
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.schemas.requests import CreateModel
 from heddle.wire import times
@@ -30,7 +29,7 @@ FLOAT32_BELOW = 100_000_000
 """Parameters; as the engine decides, so that both compute alike."""
 
 
-def resources(settings: Settings, base: BaseModel, parameters: int) -> dict[str, Any]:
+def resources(settings: Settings, base: BaseModel, parameters: int) -> Resources:
     """Threads, precision, device and the most tokens of a sequence."""
     threads = settings.training_threads
     if threads == 0:
@@ -375,7 +374,7 @@ class TrainableModels:
 def _steps_of(job: JobRow) -> list[int]:
     """The steps that an open job starts from, makes, or compares with."""
     settings = job.config.get("settings") or {}
-    named = [job.step, job.parent_step, job.config.get(CANDIDATE_FROM), settings.get("kl_penalty_reference_step")]
+    named = [job.step, job.parent_step, job.config.get("candidate_from"), settings.get("kl_penalty_reference_step")]
     lag = settings.get("kl_penalty_step_lag")
     if lag is not None and job.parent_step is not None:
         named.append(max(0, job.parent_step - lag))

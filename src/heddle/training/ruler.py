@@ -18,10 +18,10 @@ from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, NotFound
-from heddle.jobs.runner import first_failure
+from heddle.jobs.runner import TaskGroup
 from heddle.paths import sync
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.training import JobRow, ModelRow
+from heddle.store.control.training import JobRow, ModelRow, RulerRule
 from heddle.training import files
 from heddle.training.intake import GROUPS
 from heddle.training.schemas.requests import RulerRequest
@@ -168,13 +168,13 @@ def read_scores(text: str, count: int) -> list[TrajectoryScore]:
     return sorted(scores, key=lambda score: int(score.trajectory_id))
 
 
-async def score_group(place: int, group: GroupData, wanted: Json, judge: Judge) -> ScoredGroup:
+async def score_group(place: int, group: GroupData, wanted: RulerRule, judge: Judge) -> ScoredGroup:
     """Let a judge score a group; raises HeddleError when it cannot be asked, or never answers as it must."""
     members = group["trajectories"]
     read = [read_messages(member) for member in members]
     different = [messages for number, messages in enumerate(read) if messages not in read[:number]]
     request = write_request(different, members[0].get("tools"), wanted["rubric"] or DEFAULT_RUBRIC)
-    fields = {"model": wanted["judge_model"], "response_format": answer_format(len(different))}
+    fields: Json = {"model": wanted["judge_model"], "response_format": answer_format(len(different))}
     fields |= {name: wanted[name] for name in ("temperature", "max_tokens") if wanted[name] is not None}
     for attempt in range(ATTEMPTS):
         answer = await judge({**fields, "messages": request})
@@ -231,12 +231,18 @@ class Ruler:
         self._show = show
         self._at_once = at_once
 
-    async def prepare(self, request: RulerRequest | None, model: ModelRow, caller: Caller) -> Json:
+    async def prepare(self, request: RulerRequest | None, model: ModelRow, caller: Caller) -> RulerRule:
         """What the job keeps: the judge, and how far the caller's key reaches; raises HeddleError for no such judge."""
-        wanted = (request or RulerRequest()).model_dump()
-        wanted["judge_model"] = wanted["judge_model"] or model.base_model
-        await self._check(wanted["judge_model"], caller, model.project_id)
-        return {**wanted, "caller": caller.to_json()}
+        wanted = request or RulerRequest()
+        judge_model = wanted.judge_model or model.base_model
+        await self._check(judge_model, caller, model.project_id)
+        return {
+            "judge_model": judge_model,
+            "rubric": wanted.rubric,
+            "temperature": wanted.temperature,
+            "max_tokens": wanted.max_tokens,
+            "caller": caller.to_json(),
+        }
 
     async def score(self, model: ModelRow, job: JobRow) -> tuple[str, TokenCounts]:
         """The key of the job's body with the scores as rewards, and the tokens of its judge.
@@ -250,23 +256,19 @@ class Ruler:
         groups: list[GroupData] = body[GROUPS]
         file = self._data / files.work_folder(job.model_id, job.id) / SCORES_FILE
         known = await asyncio.to_thread(_read_scored, file)
-        places, writing = asyncio.Semaphore(self._at_once), asyncio.Lock()
+        writing = asyncio.Lock()
 
         async def score_one(place: int) -> None:
-            async with places:
-                scored = await self._score_group(model, job, place, groups[place])
+            scored = await self._score_group(model, job, place, groups[place])
             async with writing:
                 await asyncio.to_thread(_append, file, scored)
             known[place] = scored
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for place, group in enumerate(groups):
-                    # Alone, a trajectory is compared with nothing and trains nothing.
-                    if len(group["trajectories"]) > 1 and place not in known:
-                        tasks.create_task(score_one(place))
-        except ExceptionGroup as failed:
-            raise first_failure(failed) from None
+        async with TaskGroup(self._at_once) as tasks:
+            for place, group in enumerate(groups):
+                # Alone, a trajectory is compared with nothing and trains nothing.
+                if len(group["trajectories"]) > 1 and place not in known:
+                    tasks.add(score_one, place)
         usage: TokenCounts = {}
         for place, scored in sorted(known.items()):
             add_scores(groups[place], scored)

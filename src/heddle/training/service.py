@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 from fastapi import Depends
 
@@ -19,12 +19,12 @@ from heddle.http.routing import Service
 from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, TINKER, JobRow, ModelRow, TrainJobs, TrainModels
+from heddle.store.control.training import OPEN, TINKER, JobConfig, JobRow, ModelRow, TrainJobs, TrainModels
 from heddle.training import files
 from heddle.training.config import RlConfig
 from heddle.training.intake import GROUPS, Intake, Taken
 from heddle.training.models import TrainableModels, resources
-from heddle.training.queue.publish import CANDIDATE_FROM, Promotion
+from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import LoadRenderer, Rollouts
 from heddle.training.ruler import Ruler
@@ -189,7 +189,7 @@ class Training:
         config = await self._make_config(model, settings.as_json(), head, caller)
         config["kl_reference"] = reference
         if candidate_from is not None:
-            config[CANDIDATE_FROM] = candidate_from
+            config["candidate_from"] = candidate_from
         if head.reward_from is not None:
             config["ruler"] = await self._ruler.prepare(head.ruler, model, caller)
         key = taken.key
@@ -218,25 +218,21 @@ class Training:
 
     async def _make_config(
         self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob | CreateDpoJob, caller: Caller
-    ) -> Json:
+    ) -> JobConfig:
         base = await self.models.base(model.base_model)
         shape = await self.models.shape(base)
         promotion = await self._promotion.check(wanted.promotion, caller)
         if promotion is not None and promotion["max_tokens"] is None:
             promotion["max_tokens"] = default_max_tokens(base.max_model_len)
-        return {
-            "settings": settings,
-            "promotion": promotion,
-            "source": None,
-            **resources(self.settings, base, shape.parameters),
-        }
+        held = resources(self.settings, base, shape.parameters)
+        return cast(JobConfig, {"settings": settings, "promotion": promotion, "source": None, **held})
 
     async def _keep_payload(self, model: ModelRow, value: Json) -> str:
         kept = await self._redaction.value(refs.internal_project(model.project_id), value)
         return await asyncio.to_thread(lambda: self._blobs.put(BytesIO(files.write_payload(kept))))
 
     async def _add_job(
-        self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller, job_id: str | None = None
+        self, model: ModelRow, kind: str, config: JobConfig, key: str, caller: Caller, job_id: str | None = None
     ) -> JobRow:
         if model.id in self.models.ending:
             raise Conflict(f"The model {model.name!r} is being deleted")

@@ -14,6 +14,7 @@ from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, QuotaReache
 from heddle.evals import jobs as job_queue
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.jobs.metrics import JobMetrics
+from heddle.jobs.runner import TaskGroup
 from heddle.settings import Settings
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.sqlite.store import SqliteStore, open_store
@@ -193,8 +194,8 @@ def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monk
             if job.body["fails"] == "twice" and tries[job.id] < 3:
                 raise Busy("full")
             if job.body["fails"] == "in a task" and tries[job.id] < 2:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(refuse())
+                async with TaskGroup(1) as group:
+                    group.add(refuse)
             if job.body["fails"] == "wrong":
                 raise InvalidRequest("no such evaluation")
             return {"tries": tries[job.id]}
@@ -325,9 +326,9 @@ def test_beyond_a_quota_a_job_leaves_its_place_and_goes_on_with_the_next_period(
             async def ask(job: JobRow, _run: JobRun) -> Json:
                 waiting.append((job.state, job.error, job.attempts))
                 if len(waiting) < 2 * job_queue.ATTEMPTS:
-                    async with asyncio.TaskGroup() as group:
+                    async with TaskGroup(2) as group:
                         for _ in range(2):
-                            group.create_task(refuse())
+                            group.add(refuse)
                 return {}
 
             async def refuse() -> None:

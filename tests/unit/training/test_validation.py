@@ -107,7 +107,7 @@ def test_other_names_and_unknown_ones() -> None:
     given = {"alt_k2_tau": 0.5, "future_option": [1], "another": None}
     head = JobHead.model_validate(checked(experimental_config=given))
     settings = resolve_config(head.experimental_config)
-    assert (settings.kimi_k2_tau, settings.ignored) == (0.5, ("another", "future_option"))
+    assert (settings.kimi_k2_tau, settings.ignored) == (0.5, ["another", "future_option"])
 
 
 @pytest.mark.parametrize("first", ["kimi_k2_tau", "alt_k2_tau"])
@@ -286,8 +286,8 @@ def supervised(**config: Any) -> SftConfig:
 def test_the_settings_of_supervised_jobs() -> None:
     assert supervised() == supervised(batch_size=None, learning_rate=None, metric_logging=None) == SftConfig()
     assert supervised(batch_size="auto").batch_size == AUTO_BATCH
-    assert supervised(batch_size=3, learning_rate=[0.1, 0.2]) == SftConfig(3, (0.1, 0.2))
-    assert supervised(metric_logging={"a": 1}, epochs=3).ignored == ("epochs", "metric_logging")
+    assert supervised(batch_size=3, learning_rate=[0.1, 0.2]) == SftConfig(3, [0.1, 0.2])
+    assert supervised(metric_logging={"a": 1}, epochs=3).ignored == ["epochs", "metric_logging"]
     assert CreateSftJob.model_validate({"model_id": MODEL, "training_data_url": "x"}).settings() == SftConfig()
 
 

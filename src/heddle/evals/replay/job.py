@@ -4,7 +4,6 @@ The id of an answer's call follows from the replay and the place of its call, so
 what it has stored and asks for nothing twice.
 """
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.evals.replay.chats import Chat, read_chat
 from heddle.evals.replay.schemas import ReplayCreateReq
 from heddle.evals.scoring import Scoring
-from heddle.jobs.runner import TaskGroup, first_failure
+from heddle.jobs.runner import TaskGroup
 from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED
 from heddle.store.control.eval_jobs import REPLAYED, SKIPPED, JobRow, ReplayItem
@@ -195,24 +194,21 @@ class ReplayJobs:
         wanted = [item.call_id for item in items]
         sources = await self._read(job, run.caller, wanted, ["inputs", "attributes", "exception"])
         stored = await self._read(job, run.caller, [answer_id(job.id, item.place) for item in items], ["exception"])
-        free, done_here = asyncio.Semaphore(self._parallel), list[int]()
+        done_here: list[int] = []
 
         async def replay_one(item: ReplayItem) -> None:
-            async with free:
-                done = stored.get(answer_id(job.id, item.place))
-                if done is not None:
-                    decided = _decide(item, done.exception)
-                else:
-                    decided = await self._ask_again(job, run.caller, changes, item, sources.get(item.call_id))
-                await self._store.replays.decide([decided])
-                done_here.append(item.place)
+            done = stored.get(answer_id(job.id, item.place))
+            if done is not None:
+                decided = _decide(item, done.exception)
+            else:
+                decided = await self._ask_again(job, run.caller, changes, item, sources.get(item.call_id))
+            await self._store.replays.decide([decided])
+            done_here.append(item.place)
 
         try:
-            async with TaskGroup() as group:
+            async with TaskGroup(self._parallel) as group:
                 for item in items:
-                    group.add(replay_one(item))
-        except ExceptionGroup as errors:
-            raise first_failure(errors) from None
+                    group.add(replay_one, item)
         finally:
             # Also where something fails: an attempt that got somewhere is no attempt in vain.
             if done_here:

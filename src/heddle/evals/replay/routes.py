@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Response
 
@@ -13,6 +13,7 @@ from heddle.evals.objects import ObjectReader, find_calls, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
 from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
+    Outcome,
     ReplayCreateReq,
     ReplayCreateRes,
     ReplayDatasetReq,
@@ -23,7 +24,9 @@ from heddle.evals.replay.schemas import (
     ReplayRes,
     ReplayResultsReq,
     ReplayResultsRes,
+    ReplayRow,
     ReplaySchema,
+    ReplaySide,
 )
 from heddle.evals.scorers import read_scorers
 from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, describe_row, group
@@ -81,7 +84,8 @@ async def results(
     counts = await store.replays.counts(body.id)
     total = sum(number for outcome, number in counts.items() if body.outcomes is None or outcome in body.outcomes)
     items = await store.replays.page(body.id, body.outcomes, body.limit, body.offset)
-    return answer({"rows": await _rows(records, caller, body.project_id, items), "total": total})
+    pairs = await _find_pairs(records, caller, body.project_id, items)
+    return answer({"rows": [_row(item, source, answered) for item, source, answered in pairs], "total": total})
 
 
 @router.post("/replays/cancel", response_model=ReplayRes)
@@ -104,8 +108,8 @@ async def dataset(
         raise InvalidRequest(f"The replay {body.id} has no call with an outcome of {', '.join(body.outcomes)}")
     rows: list[Json] = []
     for start in range(0, len(items), _AT_ONCE):
-        page = items[start : start + _AT_ONCE]
-        rows += map(_dataset_row, await _rows(records, caller, body.project_id, page, with_inputs=True))
+        calls = await _find_pairs(records, caller, body.project_id, items[start : start + _AT_ONCE])
+        rows += [_dataset_row(item, source, answered) for item, source, answered in calls]
     named = {"name": body.name, "description": body.description}
     made, _ = await publish_dataset(records, caller, body.project_id, body.name, rows, **named)
     return answer({**asdict(made), "rows": len(rows)})
@@ -118,35 +122,31 @@ async def _replay(job: JobRow, replays: ReplayJobs) -> Json:
     return describe_row(ReplaySchema, job, name=name, request=request, counts=counts, scoring_job_id=scored)
 
 
-async def _rows(
-    records: Records, caller: Caller, project_id: str, items: Sequence[ReplayItem], with_inputs: bool = False
-) -> list[Json]:
-    """Each call and its replay, side by side."""
+async def _find_pairs(
+    records: Records, caller: Caller, project_id: str, items: Sequence[ReplayItem]
+) -> list[tuple[ReplayItem, Call | None, Call | None]]:
+    """Each item with its call and the replay of that, as far as they are there."""
     answers = {item.place: answer_id(item.replay_id, item.place) for item in items}
     wanted = [*(item.call_id for item in items), *answers.values()]
     more = {"include_costs": True, "include_feedback": True}
     calls = await find_calls(records, caller, project_id, wanted, _COLUMNS, **more)
-    rows = []
-    for item in items:
-        source, answered = calls.get(item.call_id), calls.get(answers[item.place])
-        row: Json = {
-            "place": item.place,
-            "outcome": item.outcome,
-            "reason": item.reason,
-            "original": _side(item.call_id, source),
-            "replay": _side(answered.id, answered) if answered else None,
-        }
-        if with_inputs:
-            row["inputs"] = source.inputs if source else None
-            row["chat"] = read_chat(source.inputs, source.attributes) if source else None
-        rows.append(row)
-    return rows
+    return [(item, calls.get(item.call_id), calls.get(answers[item.place])) for item in items]
 
 
-def _side(call_id: str, call: Call | None) -> Json:
+def _row(item: ReplayItem, source: Call | None, answered: Call | None) -> ReplayRow:
+    """A call and its replay, side by side."""
+    return {
+        "place": item.place,
+        "outcome": cast(Outcome | None, item.outcome),
+        "reason": item.reason,
+        "original": _side(item.call_id, source),
+        "replay": _side(answered.id, answered) if answered else None,
+    }
+
+
+def _side(call_id: str, call: Call | None) -> ReplaySide:
     if call is None:
-        names = ("trace_id", "op_name", "model", "status", "answer", "output", "exception", "latency_ms")
-        return {"call_id": call_id, **dict.fromkeys((*names, "total_tokens", "total_cost")), "scores": {}}
+        return cast(ReplaySide, dict.fromkeys(ReplaySide.__annotations__) | {"call_id": call_id, "scores": {}})
     weave = call.summary.get("weave") or {}
     return {
         "call_id": call_id,
@@ -173,11 +173,13 @@ def _newest_scores(feedback: Sequence[Any]) -> Json:
     return found
 
 
-def _dataset_row(row: Json) -> Json:
+def _dataset_row(item: ReplayItem, source: Call | None, answered: Call | None) -> Json:
     """A row of the dataset: what was asked, both answers and their scores, and where they come from."""
-    chat, original, replay = row["chat"], row["original"], row["replay"]
+    shown = _row(item, source, answered)
+    original, replay = shown["original"], shown["replay"]
+    chat = read_chat(source.inputs, source.attributes) if source else None
     made: Json = {
-        "inputs": row["inputs"],
+        "inputs": source.inputs if source else None,
         "messages": chat.messages if isinstance(chat, Chat) else None,
         "original_output": original["answer"] if original["answer"] is not None else original["output"],
         "replayed_output": replay["answer"] if replay else None,
@@ -188,4 +190,4 @@ def _dataset_row(row: Json) -> Json:
         "source_call_id": original["call_id"],
         "replayed_call_id": replay["call_id"] if replay else None,
     }
-    return made | ({"reason": row["reason"]} if row["reason"] else {})
+    return made | ({"reason": item.reason} if item.reason else {})

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypedDict
 
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.wire.calls import CallConditions
@@ -144,7 +145,7 @@ class ReplayResultsReq(ProjectReq):
     offset: int = Field(default=0, ge=0)
 
 
-class ReplaySide(ResponseModel):
+class ReplaySide(TypedDict):
     """One answer: of the original call, or of the replayed one. `answer` is its text."""
 
     call_id: str
@@ -161,7 +162,7 @@ class ReplaySide(ResponseModel):
     scores: Json
 
 
-class ReplayRow(ResponseModel):
+class ReplayRow(TypedDict):
     """One call and its replay; no replay where it was skipped or is still to come, `reason` says why."""
 
     place: int

@@ -6,7 +6,7 @@ States of a job: queued -> running -> publishing -> succeeded | failed | cancell
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import sqlalchemy as sa
 
@@ -23,6 +23,7 @@ from heddle.store.control.coordination import (
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, reads, writes
 from heddle.wire import refs
 from heddle.wire.batched import batched
+from heddle.wire.jsontypes import Json
 
 PUBLISHING = "publishing"
 AT_WORK = (RUNNING, PUBLISHING)
@@ -43,6 +44,61 @@ class LeaseLost(HeddleError):
         super().__init__(f"The job {job_id} was taken over by another server")
 
 
+class LoraShape(TypedDict):
+    """How the adapters of a model are made."""
+
+    rank: int
+    alpha: float
+    target_modules: list[str]
+
+
+class Resources(TypedDict):
+    """What a job trains with; `sequence` is the most tokens of a sequence."""
+
+    threads: int
+    dtype: str
+    device: str
+    sequence: int
+
+
+class PromotionRule(TypedDict):
+    """The evaluation (its version a digest) that a new policy has to pass, with the rights of `caller`."""
+
+    evaluation: str
+    minimum_gain: float
+    temperature: float
+    max_tokens: int | None
+    caller: NotRequired[Json]
+    reach: NotRequired[Json]
+    """What the key reached, of jobs of earlier versions that have no `caller`."""
+
+
+class RulerRule(TypedDict):
+    """Who judges trajectories, and by what, with the rights of `caller`; `usage` has the tokens of what was judged."""
+
+    judge_model: str
+    rubric: str | None
+    temperature: float | None
+    max_tokens: int | None
+    caller: Json
+    usage: NotRequired[dict[str, dict[str, int]]]
+
+
+class JobConfig(Resources):
+    """What a job keeps of its request."""
+
+    settings: Json
+    """`as_json` of the settings of its kind."""
+    promotion: NotRequired[PromotionRule | None]
+    source: Json | None
+    """Where its data came from, and what was left out."""
+    kl_reference: NotRequired[str | None]
+    """The folder of the checkpoint that `kl_ref_adapter_path` names, relative to the data folder."""
+    candidate_from: NotRequired[int]
+    """The step to start from; the step that it makes is a candidate, and the name stays where it is."""
+    ruler: NotRequired[RulerRule]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
     """One training job; `number` orders the queue and is given by the table."""
@@ -53,7 +109,7 @@ class JobRow:
     kind: str
     """`rl`, `sft`, `dpo` or `tinker`."""
     state: Indexed[str] = QUEUED
-    config: dict[str, Any]
+    config: JobConfig
     payload: Indexed[str]
     """The key of a blob (zstd) with the body."""
     step: int | None = None
@@ -252,7 +308,7 @@ def end_runs(connection: sa.Connection, model_ids: "sa.Select[tuple[str]]", at: 
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One trainable model; `lora` says how its adapters are made (rank, alpha, projections)."""
+    """One trainable model."""
 
     id: Key[str]
     entity: str
@@ -260,7 +316,7 @@ class ModelRow:
     name: str
     base_model: str
     run_id: str | None
-    lora: dict[str, Any]
+    lora: LoraShape
     created_at: int
     """Microseconds."""
     created_by: str

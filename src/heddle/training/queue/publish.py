@@ -14,12 +14,19 @@ from heddle.auth import Caller
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
-from heddle.store.control.training import CheckpointRow, JobRow, LeaseLost, ModelRow, TrainJobs, TrainModels
+from heddle.store.control.training import (
+    CheckpointRow,
+    JobRow,
+    LeaseLost,
+    ModelRow,
+    PromotionRule,
+    TrainJobs,
+    TrainModels,
+)
 from heddle.training import files
 from heddle.training.queue.events import EventLog, stable_id
 from heddle.training.schemas.requests import PromotionRequest
 from heddle.wire import refs, times
-from heddle.wire.jsontypes import Json
 from heddle.wire.training import Evaluator, PolicyHost, PolicyName, Sampling, Scored
 
 
@@ -48,7 +55,7 @@ class Promotion:
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
 
-    async def check(self, request: PromotionRequest | None, caller: Caller) -> Json | None:
+    async def check(self, request: PromotionRequest | None, caller: Caller) -> PromotionRule | None:
         """What the job keeps: the request with its evaluation pinned to a digest, and how far the caller's key reaches.
 
         Raises HeddleError with what is wrong with the evaluation, before the job is queued.
@@ -56,11 +63,18 @@ class Promotion:
         if request is None:
             return None
         pinned = await self._evaluator.check(request.evaluation, caller)
-        return {**request.model_dump(), "evaluation": pinned, "caller": caller.to_json()}
+        return {
+            "evaluation": pinned,
+            "minimum_gain": request.minimum_gain,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "caller": caller.to_json(),
+        }
 
     async def judge(self, model: ModelRow, job: JobRow, candidate: int, latest: int) -> Verdict:
         """Whether the candidate's score reaches the latest one's; raises HeddleError when it cannot be found out."""
-        rule = job.config["promotion"]
+        rule = job.config.get("promotion")
+        assert rule is not None, "only jobs with a rule are judged"
         old = await self._score(model, job, rule, latest)
         new = await self._score(model, job, rule, candidate)
         promote = new.score >= old.score + rule["minimum_gain"]
@@ -74,7 +88,7 @@ class Promotion:
         }
         return Verdict(promote, data)
 
-    async def _score(self, model: ModelRow, job: JobRow, rule: Json, step: int) -> Scored:
+    async def _score(self, model: ModelRow, job: JobRow, rule: PromotionRule, step: int) -> Scored:
         # What the job was given when it came in; it ends when the key is revoked.
         old = {"user": job.created_by, "scopes": ["read", "write"], "key_id": None, **rule.get("reach", {})}
         author = Caller.from_json(rule.get("caller", old))
@@ -93,8 +107,6 @@ class Promotion:
 logger = logging.getLogger("heddle.training")
 
 PROMOTED = "promotion/promoted"
-CANDIDATE_FROM = "candidate_from"
-"""Of a job's config: the step to start from; the step that it makes is a candidate, and the name stays where it is."""
 TEMPORARY = (StorageFull, Unavailable, Busy, QueryTimeout)
 """What passes by itself: the job waits."""
 Retain = Callable[[ModelRow], Awaitable[None]]
@@ -185,7 +197,7 @@ class Publisher:
             CheckpointRow(own_id, model.id, step, job.parent_step, job.id, folder, digest, size, metrics, times.now())
         )
         await self._policies.offer(policy, step, model.base_model, folder, job.created_by)
-        if job.config.get(CANDIDATE_FROM) is not None:
+        if job.config.get("candidate_from") is not None:
             return {PROMOTED: 0.0}, None
         latest = await self._policies.latest(policy)
         if latest == step:

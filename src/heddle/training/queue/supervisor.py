@@ -17,6 +17,7 @@ from heddle.store.control.training import (
     OPEN,
     PUBLISHING,
     CheckpointRow,
+    JobConfig,
     JobRow,
     LeaseLost,
     ModelRow,
@@ -28,7 +29,7 @@ from heddle.training.config import RlConfig
 from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
 from heddle.training.queue.events import EventLog, TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
-from heddle.training.queue.publish import CANDIDATE_FROM, Publisher, policy_name
+from heddle.training.queue.publish import Publisher, policy_name
 from heddle.training.ruler import JudgeFailed, Ruler
 from heddle.wire import times
 from heddle.wire.training import PolicyHost
@@ -53,7 +54,7 @@ class TaskBuilder:
 
         Raises Impossible.
         """
-        parent = job.config.get(CANDIDATE_FROM)
+        parent = job.config.get("candidate_from")
         if parent is None:
             parent = await self.policies.latest(policy_name(model))
         if parent is None:
@@ -101,9 +102,9 @@ class TaskBuilder:
         settings = job.config["settings"]
         if job.kind != "rl" or not RlConfig.of_json(settings).compares:
             return None
-        if job.config.get("kl_reference") is not None:
+        if (reference := job.config.get("kl_reference")) is not None:
             with contextlib.suppress(OutsideRoot):
-                folder = files.resolve_folder(self.data, job.config["kl_reference"])
+                folder = files.resolve_folder(self.data, reference)
                 if folder.is_dir():
                     return str(folder)
             raise Impossible("the checkpoint that kl_ref_adapter_path names was deleted")
@@ -325,7 +326,7 @@ class Supervisor(Runner[JobRow]):
             return False
         finally:
             work.worker = None
-        config = {**work.job.config, "ruler": {**wanted, "usage": usage}}
+        config: JobConfig = {**work.job.config, "ruler": {**wanted, "usage": usage}}
         await self._jobs.update(work.job.id, payload=payload, config=config)
         work.job = replace(work.job, payload=payload, config=config)
         return True

@@ -126,7 +126,7 @@ def resolve_config(given: ExperimentalConfig | None) -> RlConfig:
     loss: LossName = given.loss_fn or ("ppo" if given.ppo else "cispo")
     if loss == "cross_entropy":
         raise ValueError("cross_entropy is not a loss of trajectories; use a fine-tuning job")
-    return RlConfig.of_loss(loss, **values, ignored=tuple(given.unknown()))
+    return RlConfig.of_loss(loss, **values, ignored=given.unknown())
 
 
 MOST_CALLS = 10_000
@@ -332,8 +332,6 @@ def _given(settings: _RowsSettings, *names: str) -> dict[str, Any]:
     values = {name: value for name in (*names, "learning_rate") if (value := getattr(settings, name)) is not None}
     if isinstance(settings.batch_size, int):
         values["batch_size"] = settings.batch_size
-    if isinstance(settings.learning_rate, list):
-        values["learning_rate"] = tuple(settings.learning_rate)
     return values
 
 
@@ -345,7 +343,7 @@ class CreateDpoJob(_RowsJob):
     def settings(self) -> DpoConfig:
         """The settings with every default filled in."""
         given = self.config or DpoSettings()
-        return DpoConfig(**_given(given, "beta"), ignored=tuple(sorted(self._unknown())))
+        return DpoConfig(**_given(given, "beta"), ignored=sorted(self._unknown()))
 
 
 class CreateSftJob(_RowsJob):
@@ -363,4 +361,4 @@ class CreateSftJob(_RowsJob):
         ignored = self._unknown()
         if given.metric_logging:
             ignored.add("metric_logging")
-        return SftConfig(**_given(given, "assistant_turns"), ignored=tuple(sorted(ignored)))
+        return SftConfig(**_given(given, "assistant_turns"), ignored=sorted(ignored))

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -17,7 +17,7 @@ from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
 from heddle.store.control.coordination import RUNNING
 from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow
-from heddle.store.control.training import STEP, TINKER, EventRow, JobRow, ModelRow
+from heddle.store.control.training import STEP, TINKER, EventRow, JobConfig, JobRow, ModelRow, Resources
 from heddle.training import files
 from heddle.training.messages import Answer, Behind, Failed, Operation, Performed, Span
 from heddle.training.models import resources
@@ -165,7 +165,7 @@ class TrainingRequests(Requests):
         return Done(result, done.kept, step)
 
     def _show_step(
-        self, run: RunRow, model: ModelRow, row: RequestRow, told: Json, held: Json
+        self, run: RunRow, model: ModelRow, row: RequestRow, told: Json, held: Resources
     ) -> tuple[JobRow, EventRow]:
         """An optimizer step as one of the job that the run is."""
         metrics = {name: value for name, value in told.items() if name != "settings"}
@@ -176,7 +176,7 @@ class TrainingRequests(Requests):
             model_id=model.id,
             kind=TINKER,
             state=RUNNING,
-            config={"settings": told["settings"], "source": None, **held},
+            config=cast(JobConfig, {"settings": told["settings"], "source": None, **held}),
             payload="",
             metrics=metrics,
             created_at=run.created_at,
@@ -185,7 +185,7 @@ class TrainingRequests(Requests):
         )
         return job, EventRow(job.id, row.seq, f"{job.id}:{row.seq}", STEP, told, times.now())
 
-    async def _place(self, model: ModelRow) -> tuple[BaseModel, Json]:
+    async def _place(self, model: ModelRow) -> tuple[BaseModel, Resources]:
         """The base model, and what it is trained with."""
         tinker = self._tinker
         bases = {base.id: base for base in await tinker.policies.base_models()}

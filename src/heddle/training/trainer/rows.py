@@ -77,7 +77,7 @@ class SftJob(RowsJob[list[Example]]):
     """A job's chats."""
 
     def __init__(self, task: Task, body: Json, renderer: Renderer, ranks: Ranks) -> None:
-        settings = SftConfig.of_json(task.config)
+        settings = SftConfig(**task.config)
         rendered = [
             list(render_examples(row, renderer, settings.assistant_turns, f"row {place}"))
             for place, row in enumerate(body["rows"])
@@ -134,7 +134,7 @@ class DpoJob(RowsJob[Pair]):
     """A job's pairs; the policy it starts from is the reference."""
 
     def __init__(self, task: Task, body: Json, renderer: Renderer, ranks: Ranks) -> None:
-        settings = DpoConfig.of_json(task.config)
+        settings = DpoConfig(**task.config)
         rendered = [render_pair(row, renderer, f"row {place}") for place, row in enumerate(body["rows"])]
         pairs = [pair for pair in rendered if max(len(pair.chosen.ids), len(pair.rejected.ids)) <= task.max_length]
         self.beta = settings.beta
@@ -195,11 +195,11 @@ class DpoJob(RowsJob[Pair]):
 def find_rates(settings: ChatConfig, steps: int) -> list[float]:
     """The learning rate of each gradient step; TrainingError for a list of another length."""
     rate = settings.learning_rate
-    if not isinstance(rate, tuple):
+    if not isinstance(rate, list):
         return [rate] * steps
     if len(rate) != steps:
         raise TrainingError(f"learning_rate has {len(rate)} values for {steps} gradient steps")
-    return list(rate)
+    return rate
 
 
 def render_examples(row: Json, renderer: Renderer, turns: str, at: str) -> Iterator[Example]:

@@ -124,11 +124,11 @@ def test_a_step_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: py
 
 def test_a_rate_for_each_step(tmp_path: Path) -> None:
     chats = [{"messages": CHAT}] * 4
-    task = sft_task(tmp_path / "fits", chats, SftConfig(learning_rate=(1e-4, 1e-5)))
-    assert SftConfig.of_json(task.config).learning_rate == (1e-4, 1e-5)
+    task = sft_task(tmp_path / "fits", chats, SftConfig(learning_rate=[1e-4, 1e-5]))
+    assert SftConfig(**task.config).learning_rate == [1e-4, 1e-5]
     assert [step["loss/learning_rate"] for step in data_of(perform(task))] == [1e-4, 1e-5]
     with pytest.raises(TrainingError, match="learning_rate has 3 values for 2 gradient steps"):
-        perform(sft_task(tmp_path / "not", chats, SftConfig(learning_rate=(1e-4, 1e-5, 1e-6))))
+        perform(sft_task(tmp_path / "not", chats, SftConfig(learning_rate=[1e-4, 1e-5, 1e-6])))
 
 
 def test_what_cannot_be_rendered_fails_by_place(tmp_path: Path) -> None:
