@@ -20,6 +20,7 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import folders, load, payloads, support
+from heddle.extras import DISTRIBUTION
 
 COLUMNS = ("figure", "median (range)", "goal")
 IMPORTS = (
@@ -67,6 +68,19 @@ def empty_starts(repeats: int) -> tuple[list[float], list[float], list[float], f
     return times, busy, memory, idle
 
 
+def worker_starts(repeats: int) -> tuple[list[float], list[float]]:
+    """CPU seconds and resident memory of a web worker that has answered nothing, the mean of two, per start."""
+    busy, memory = [], []
+    for _ in range(repeats):
+        with support.scratch_folder() as folder, support.Heddle(folder / "data", workers=2) as server:
+            assert server.process is not None
+            children = support.process_tree(server.process.pid)[1:]
+            workers = [child.pid for child in children if "heddle.web_workers" in child.cmdline()]
+            busy.append(sum(map(support.fine_cpu_seconds, workers)) / len(workers))
+            memory.append(sum(map(support.resident_megabytes, workers)) / len(workers))
+    return busy, memory
+
+
 @contextlib.contextmanager
 def stopped_at_end(server: support.Heddle) -> Iterator[int]:
     """The process id of a started server, which a SIGTERM ends after the block."""
@@ -98,7 +112,7 @@ def killed_starts(data: Path, repeats: int, calls: int) -> tuple[list[float], li
 def installed() -> list[tuple[str, float]]:
     """Megabytes on disk of heddle's dependencies and of theirs, without extras, biggest first."""
     sizes: dict[str, float] = {}
-    waiting = ["heddle"]
+    waiting = [DISTRIBUTION]
     while waiting:
         name = waiting.pop()
         if name in sizes:
@@ -110,7 +124,7 @@ def installed() -> list[tuple[str, float]]:
         paths = [Path(str(path.locate())) for path in package.files or ()]
         sizes[name] = sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
         waiting += [needed for requirement in package.requires or () if (needed := plain_name(requirement))]
-    sizes["heddle"] = support.folder_megabytes(support.ROOT / "src")
+    sizes[DISTRIBUTION] = support.folder_megabytes(support.ROOT / "src")
     return sorted(sizes.items(), key=lambda pair: -pair[1])
 
 
@@ -141,6 +155,9 @@ def main() -> None:
     rows.append(["  CPU of it, s", support.spread(busy), None])
     rows.append(["resident memory idle, MB", support.spread(memory), "≤ 90"])
     rows.append(["CPU while idle, s per minute", idle, None])
+    busy, memory = worker_starts(arguments.repeats)
+    rows.append(["a web worker (--workers 2): CPU of its start, s", support.spread(busy), None])
+    rows.append(["  its resident memory, MB", support.spread(memory), None])
     if big is not None:
         clean, killed, busy = killed_starts(big, min(3, arguments.repeats), calls=5000)
         rows.append([f"start to ready, {arguments.calls:,} calls, s", support.spread(clean), "≤ 1.5 on a free core"])

@@ -5,24 +5,16 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from heddle import archives, purge
-from heddle.compat.routers import ROUTERS as COMPAT
-from heddle.evals.routers import ROUTERS as EVALS
-from heddle.http.application import Application, build_application, order_routes
+from heddle.first_routes import first_routes
+from heddle.http.application import build_application, order_routes
 from heddle.http.routing import Route
 from heddle.http.state import ServerState
-from heddle.improve.routes import ROUTERS as IMPROVE
-from heddle.inference.routers import ROUTERS as INFERENCE
 from heddle.quotas import check_groups, parse_quotas
 from heddle.services import open_services
 from heddle.settings import BadSetting, Settings
-from heddle.trace.routers import ROUTERS as TRACE
-from heddle.training.routes import ROUTERS as TRAINING
-from heddle.training.tinker.routes import ROUTERS as TINKER
-from heddle.ui.routers import ROUTERS as UI
 
 
-def create_app(settings: Settings, services: ServerState | None = None) -> Application:
+def create_app(settings: Settings, services: ServerState | None = None) -> FastAPI:
     """The application; it opens the services itself when none are given. Raises BadSetting."""
 
     @asynccontextmanager
@@ -31,13 +23,14 @@ def create_app(settings: Settings, services: ServerState | None = None) -> Appli
             app.state.services = opened
             yield
 
-    routes = served_routes()
     for name in ("project_quotas", "key_quotas"):
-        try:
-            check_groups(parse_quotas(getattr(settings, name)), {route.group for route in routes})
-        except ValueError as problem:
-            raise BadSetting(f"{name} cannot be used: {problem}") from None
-    return build_application(routes, services, lifespan if services is None else None)
+        if quotas := parse_quotas(getattr(settings, name)):
+            try:
+                check_groups(quotas, {route.group for route in served_routes()})
+            except ValueError as problem:
+                raise BadSetting(f"{name} cannot be used: {problem}") from None
+    opening = lifespan if services is None else None
+    return build_application(first_routes(), services, later=served_routes, lifespan=opening)
 
 
 def served_routes() -> list[Route]:
@@ -45,5 +38,16 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
+    # Half of the features of a server are never asked for: a tenth of its start and of its memory.
+    from heddle import archives, purge
+    from heddle.compat.routers import ROUTERS as COMPAT
+    from heddle.evals.routers import ROUTERS as EVALS
+    from heddle.improve.routes import ROUTERS as IMPROVE
+    from heddle.inference.routers import ROUTERS as INFERENCE
+    from heddle.trace.routers import ROUTERS as TRACE
+    from heddle.training.routes import ROUTERS as TRAINING
+    from heddle.training.tinker.routes import ROUTERS as TINKER
+    from heddle.ui.routers import ROUTERS as UI
+
     routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, *IMPROVE, archives.router, purge.router, *COMPAT, *UI)
     return order_routes(routers)

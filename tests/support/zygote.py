@@ -159,13 +159,16 @@ def _run_heddle(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Import what a server imports, then fork one per order until the other side is gone."""
+    """Import what a server imports, at its start or later, then fork one per order until the other side is gone."""
     import uvicorn.lifespan.off
     import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
     import heddle.cli
-    import heddle.serve  # noqa: F401
+    import heddle.serve
+    import heddle.trace.builtin_models  # noqa: F401
+    from heddle.app import served_routes
 
+    served_routes()
     _serve_orders(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -71,6 +71,23 @@ def test_a_worker_imports_the_trace_alone() -> None:
     assert set(found.split()) & {"app", "services", "evals", "inference", "training", "improve", "ui"} == set()
 
 
+STARTED = """
+import sys
+import heddle.serve
+
+print(*sys.modules)
+"""
+
+
+def test_a_start_imports_the_first_routes_alone() -> None:
+    """And nothing that only some commands, engines or stores need."""
+    found = subprocess.run([sys.executable, "-c", STARTED], check=True, capture_output=True, text=True).stdout.split()
+    later = {"heddle.evals.routes", "heddle.inference.api.chat", "heddle.training.routes", "heddle.ui.pages"}
+    libraries = {"alembic", "graphql", "httpx", "jinja2", "numpy", "psycopg", "rich", "torch"}
+    assert set(found) & (later | libraries | {"heddle.trace.builtin_models"}) == set()
+    assert "heddle.trace.calls.write" in found
+
+
 BUILT = """
 import heddle.serve
 from pydantic import BaseModel

@@ -1,5 +1,6 @@
 """The ASGI application over routes: the middleware in front of them, and how failures are answered."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 import heddle
 from heddle.http import failures
@@ -15,24 +18,37 @@ from heddle.http.routing import HotRoutes, Route
 from heddle.http.state import ServerState
 
 
-class Application(FastAPI):
-    """The application, whose description tells of each route what is left out of serving it."""
+class LaterRoutes(BaseRoute):
+    """Stands behind the first routes: what none of them serves makes it load every route, which takes their place."""
 
-    def openapi(self) -> dict[str, Any]:
-        """The OpenAPI description; making it takes seconds, see `heddle.describe`."""
-        if not self.openapi_schema:
-            routes = [route.with_description() for route in self.routes if isinstance(route, Route)]
-            self.openapi_schema = get_openapi(title=self.title, version=self.version, routes=routes)
-        return self.openapi_schema
+    def __init__(self, load: Callable[[], list[Route]]) -> None:
+        """`load` imports and returns every route, the first ones included; it is called from threads."""
+        self._load = load
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:  # noqa: ARG002
+        """Every request matches."""
+        return Match.FULL, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request by all routes."""
+        app: FastAPI = scope["app"]
+        # Others are answered meanwhile.
+        app.router.routes[:] = await asyncio.to_thread(self._load)
+        await app.router(scope, receive, send)
 
 
 def build_application(
     routes: Sequence[Route],
     services: ServerState | None,
+    *,
+    later: Callable[[], list[Route]] | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
-) -> Application:
-    """The application of these routes, tried in their order; `lifespan` opens the services where there are none yet."""
-    app = Application(
+) -> FastAPI:
+    """The application of these routes, tried in their order.
+
+    `later` loads every route when none of these serves a request; `lifespan` opens the services where there are none.
+    """
+    app = FastAPI(
         title="heddle",
         version=heddle.__version__,
         docs_url=None,
@@ -44,6 +60,8 @@ def build_application(
     )
     app.state.services = services
     app.router.routes.extend(routes)
+    if later is not None:
+        app.router.routes.append(LaterRoutes(later))
     failures.install(app)
     return app
 
@@ -52,3 +70,9 @@ def order_routes(routers: Iterable[APIRouter]) -> list[Route]:
     """The routes of routers, in the order in which they are tried."""
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))
+
+
+def describe_routes(routes: Iterable[Route]) -> dict[str, Any]:
+    """The OpenAPI description of routes, with what is left out of serving them; it takes seconds for all."""
+    described = [route.with_description() for route in routes]
+    return get_openapi(title="heddle", version=heddle.__version__, routes=described)

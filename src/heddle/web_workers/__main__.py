@@ -14,6 +14,7 @@ from typing import TypeVar
 import uvloop
 
 from heddle.errors import HeddleError, Unavailable
+from heddle.first_routes import first_routes
 from heddle.http.application import build_application
 from heddle.http.connections import Connections
 from heddle.http.memory import collect_seldom, limit_free_memory
@@ -31,7 +32,6 @@ from heddle.store.sqlite.writer import Writer
 from heddle.trace.otel.reading import from_dump
 from heddle.trace.records import InferencePrices, TraceRecords
 from heddle.web_workers.proxy import Fork, Proxy
-from heddle.web_workers.routes import local_routes
 from heddle.web_workers.supervisor import COUNTED, METHODS, READY, REQUESTS, SETTINGS, STORE_METHODS, WISH
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     settings = await writing.call(SETTINGS)
     store = open_worker_store(settings, writing)
     state = WorkerState(settings, store)
-    routes = local_routes()
+    routes = [route for route in first_routes() if route.is_local]
     app = build_application(routes, state)
     connections = Connections(settings, state.metrics.count_refusal, settings.workers)
     config = configure(settings, Fork(app, routes, Proxy(folder / REQUESTS)), connections)
