@@ -132,6 +132,13 @@ def test_a_ratio_on_a_bound_is_not_clipped() -> None:
     assert clipped == [[False, True, False], [False, False, True]]
 
 
+def test_a_ratio_on_a_bound_is_masked() -> None:
+    for difference, low, high in ((0.0, 0.0, 9.0), (0.0, 9.0, 0.0)):
+        new, tokens = two_tokens(difference)
+        settings = RlConfig(loss="ppo", epsilon=low, epsilon_high=high, mask_prob_ratio=True)
+        assert objective(new, tokens, settings).loss_sum.item() == 0.0
+
+
 def test_a_loss_without_bounds_clips_nothing() -> None:
     new, tokens = two_tokens(-3.0, 3.0)
     assert objective(new, tokens, RlConfig.of_loss("dro")).clipped.tolist() == [False, False]

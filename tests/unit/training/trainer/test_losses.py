@@ -267,6 +267,15 @@ def test_corrections_of_the_rollouts(mode: str) -> None:
     torch.testing.assert_close(found, plain * torch.stack(factors), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("aggregation", "divisor"),
+    [("token_mean", 6.0), ("job_token_mean", 5.0), ("sequence_mean", 3.0), ("sequence_sum", 3.0), ("constant", 12.0)],
+)
+def test_what_a_sum_is_divided_by(aggregation: Any, divisor: float) -> None:
+    assert find_divisor(aggregation, 6.0, 3, 5.0, 4.0) == divisor
+    assert find_divisor(aggregation, 0.0, 0, 0.0, 4.0) == 1.0, "a step without tokens divides nothing by 0"
+
+
 def test_a_weight_on_a_bound_counts() -> None:
     none, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     for low, high in ((1.0, None), (None, 1.0), (1.0, 1.0)):
