@@ -63,6 +63,7 @@ CASES: list[tuple[dict[str, Any], list[int]]] = [
     ({"repetition_penalty": 0.4}, [5, 5, 39]),
     ({"frequency_penalty": 1.1}, [5, 5, 39, 5]),
     ({"presence_penalty": -2.0}, [5, 5, 39]),
+    ({"presence_penalty": -2.0, "repetition_penalty": 1.01}, [5, 5, 39]),
     ({"frequency_penalty": 0.3, "presence_penalty": 0.2, "repetition_penalty": 1.2, "logit_bias": {5: 3.0}}, [5] * 9),
     (
         {
@@ -132,6 +133,21 @@ def test_logprobs_are_raw_whatever_else_is_asked_for() -> None:
         assert [value for _, value in top] == pytest.approx(exact[order[: len(top)]], abs=1e-5)
 
 
+@pytest.mark.parametrize("divisors", [(1.0, 1.0), (1.0, 2.0), (0.5, 3.0)])
+def test_logprobs_may_have_a_temperature_of_their_own(divisors: tuple[float, float]) -> None:
+    logits = (np.random.default_rng(8).standard_normal((2, WIDTH)) * 3).astype(np.float32)
+    sequences = [
+        sequence_of(number, request([1], temperature=0.0, logprobs=0, logprobs_temperature=divisor), [])
+        for number, divisor in enumerate(divisors)
+    ]
+    choices = Sampler(WIDTH, EOS, 2).sample(torch.from_numpy(logits.copy()), sequences)
+    assert choices.tokens == logits.argmax(1).tolist()
+    for row, divisor in enumerate(divisors):
+        token, value, rank, best = choices.logprobs[row]
+        assert (token, rank, best) == (logits[row].argmax(), 1, ())
+        assert value == pytest.approx(raw_logprobs(logits / divisor)[row, token], abs=1e-5)
+
+
 def test_equal_logprobs_come_in_the_order_of_their_ids_and_minus_infinity_is_a_number() -> None:
     logits = torch.full((2, WIDTH), float("-inf"))
     logits[0, [30, 4, 17]] = 1.0
@@ -157,6 +173,15 @@ def test_a_row_without_a_token_fails_alone() -> None:
         choices: Choices = Sampler(WIDTH, EOS, 2).sample(logits.clone(), sequences)
         assert {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused, 3: EngineFailed}
         assert all(0 <= token < WIDTH for token in choices.tokens)
+
+
+def test_a_row_of_a_large_vocabulary_that_fails_has_a_token_of_it() -> None:
+    width = 1100
+    logits = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+    logits[1] = float("nan")
+    sequences = [sequence_of(number, request([1], temperature=1.0, logprobs=1), []) for number in range(2)]
+    choices = Sampler(width, EOS, 40).sample(logits, sequences)
+    assert list(choices.failures) == [1] and all(0 <= token < width for token in choices.tokens)
 
 
 def test_counts_grow_beyond_their_first_room() -> None:
