@@ -100,7 +100,7 @@ def test_equivalent_settings_of_trl(case: dict[str, Any]) -> None:
     torch.testing.assert_close(new.grad, tensor(case["grad_new_logprobs"]), atol=1e-6, rtol=0)
 
 
-def two_tokens(*differences: float, **more: Any) -> tuple[Any, Tokens]:
+def of_one_segment(*differences: float, **more: Any) -> tuple[Any, Tokens]:
     """Logprobs of the policy, and tokens of one segment that were sampled with other ones."""
     ones = torch.ones(len(differences), dtype=torch.float64)
     new = torch.tensor(differences, dtype=torch.float64) - 3
@@ -111,20 +111,20 @@ def two_tokens(*differences: float, **more: Any) -> tuple[Any, Tokens]:
 @pytest.mark.parametrize(
     ("level", "ratios"),
     [
-        ("token", [4.0, 0.25]),
-        ("sequence", [1.0, 1.0]),
-        ("average", [2.5, 0.625]),
-        ("geometric_average", [2.0, 0.5]),
+        ("token", [16.0, 1.0]),
+        ("sequence", [4.0, 4.0]),
+        ("average", [10.0, 2.5]),
+        ("geometric_average", [8.0, 2.0]),
     ],
 )
 def test_levels_of_the_ratio(level: Any, ratios: list[float]) -> None:
-    new, tokens = two_tokens(math.log(4), -math.log(4))
+    new, tokens = of_one_segment(math.log(16), 0.0)
     result = objective(new, tokens, RlConfig(importance_sampling_level=level))
-    assert result.ratios.tolist() == pytest.approx(ratios)
+    assert result.ratios.tolist() == pytest.approx(ratios, rel=1e-5)
 
 
 def test_a_ratio_on_a_bound_is_not_clipped() -> None:
-    new, tokens = two_tokens(0.0, math.log(0.5), math.log(2))
+    new, tokens = of_one_segment(0.0, math.log(0.5), math.log(2))
     clipped = [
         objective(new, tokens, RlConfig(loss="ppo", epsilon=low, epsilon_high=high)).clipped.tolist()
         for low, high in ((0.0, 9.0), (9.0, 0.0))
@@ -134,13 +134,13 @@ def test_a_ratio_on_a_bound_is_not_clipped() -> None:
 
 def test_a_ratio_on_a_bound_is_masked() -> None:
     for difference, low, high in ((0.0, 0.0, 9.0), (0.0, 9.0, 0.0)):
-        new, tokens = two_tokens(difference)
+        new, tokens = of_one_segment(difference)
         settings = RlConfig(loss="ppo", epsilon=low, epsilon_high=high, mask_prob_ratio=True)
         assert objective(new, tokens, settings).loss_sum.item() == 0.0
 
 
 def test_a_loss_without_bounds_clips_nothing() -> None:
-    new, tokens = two_tokens(-3.0, 3.0)
+    new, tokens = of_one_segment(-3.0, 3.0)
     assert objective(new, tokens, RlConfig.of_loss("dro")).clipped.tolist() == [False, False]
 
 
@@ -154,8 +154,8 @@ def test_the_correlation_of_probabilities_that_are_known() -> None:
 
 def test_a_reference_counts_only_where_a_setting_asks_for_it() -> None:
     reference = torch.tensor([-3.5, -4.0], dtype=torch.float64)
-    new, tokens = two_tokens(0.0, 0.0, reference=reference)
-    _, without = two_tokens(0.0, 0.0)
+    new, tokens = of_one_segment(0.0, 0.0, reference=reference)
+    _, without = of_one_segment(0.0, 0.0)
     plain = objective(new, without, RlConfig())
     for asked, given in (
         (RlConfig(), tokens),
