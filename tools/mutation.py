@@ -171,7 +171,7 @@ def _replace(tree: ast.Module, statement: ast.stmt) -> None:
 def functions_of(module: str) -> list[FunctionType]:
     """The functions of an imported module, also those that were made when it was imported."""
     name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return [found for found in gc.get_objects() if isinstance(found, FunctionType) and found.__module__ == name]
+    return [found for found in gc.get_objects() if type(found) is FunctionType and found.__module__ == name]
 
 
 def apply(mutant: Mutant, functions: Sequence[FunctionType]) -> bool:
@@ -179,7 +179,7 @@ def apply(mutant: Mutant, functions: Sequence[FunctionType]) -> bool:
     changed = dict(_codes(compile(mutant.source, str(SOURCE / mutant.module), "exec")))
     is_changed = False
     for function in functions:
-        code = changed.get(function.__qualname__)
+        code = changed.get(function.__code__.co_qualname)
         if code is not None:
             if code.co_freevars != function.__code__.co_freevars:
                 return False

@@ -17,7 +17,7 @@ from heddle.inference.limits import PROJECT, Limits, SharedLimits
 from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
-from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, Changes, leases
+from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, Changes, Leases, leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow, inference_places
@@ -231,6 +231,9 @@ def test_one_server_at_a_time_has_a_name(two: Two) -> None:
                 await require(owner)
             assert await loser.leases.take("files", 60)
             assert not await owner.leases.take("files", 60)
+            alone = Leases(one.leases._executor)
+            assert await alone.take("files", 60), "a server that is alone has every name"
+            await alone._executor.write(lambda connection: alone.require(connection, "files"))
             await loser.leases.give_back()
             assert await owner.leases.take("files", 60)
 

@@ -252,6 +252,11 @@ def test_a_trajectory_without_a_reward_has_0() -> None:
     assert low.advantage < 0 < high.advantage
 
 
+def test_who_has_nothing_to_learn_lacks_no_trained_tokens() -> None:
+    counts = prepared(group(*(trajectory(user("a"), said("x"), reward=1.0) for _ in range(3)))).counts
+    assert counts["data/equal_reward_groups"] == 1 and counts["data/trajectories_without_trained_tokens"] == 0
+
+
 def test_of_a_sequence_that_is_trained_as_a_whole_nothing_is_shared() -> None:
     def sequence(mask: list[bool]) -> TokenSequence:
         return TokenSequence([5] * len(mask), mask, [0.0] * len(mask), 0, 0)
@@ -284,6 +289,7 @@ BAD: dict[str, tuple[Json, str]] = {
     "no ids at all": (choice("x", [40], token_ids=[]), "item 1: 1 logprobs and 0 token_ids"),
     "other ids": (choice("x", [40], token_ids=[41]), "item 1: token 0 is id 40 in logprobs and 41 in token_ids"),
     "prompt ids": (choice("x", [40], prompt_token_ids=[1, 968]), "item 1: token id 968 is outside"),
+    "negative prompt ids": (choice("x", [40], prompt_token_ids=[1, -1]), "item 1: token id -1 is outside"),
     "unknown token": (
         {**choice("x", [40]), "logprobs": {"content": [{"token": "no such token", "logprob": -1.0}]}},
         "item 1: token 0, 'no such token', is not in the vocabulary of 968",
@@ -312,6 +318,7 @@ def test_what_the_template_cannot_write_is_named() -> None:
         prepared(pair(user("a"), picture, said("x")))
     with pytest.raises(TrainingError, match=r"^group 0, trajectory 0, item 0: .* must not be empty"):
         prepared(pair(said("x")))
+    prepared(group(trajectory(user("a"), said("x"), reward=1e100), trajectory(user("a"), said("x"))))
     with pytest.raises(TrainingError, match=r"^group 0, trajectory 0: the reward 1e\+300 is too large"):
         prepared(group(trajectory(user("a"), said("x"), reward=1e300), trajectory(user("a"), said("x"))))
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.inference.engine.base import Sampling  # noqa: E402
-from heddle.inference.engine.local.draw import DrawParameters, draw, uniforms  # noqa: E402
+from heddle.inference.engine.local.draw import DrawParameters, draw, find_top, uniforms  # noqa: E402
 from heddle.inference.engine.local.sequence import mix_seed  # noqa: E402
 
 
@@ -148,6 +148,22 @@ def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range()
     assert along.min() >= 0.0 and along.max() < 1.0
     assert np.abs(np.histogram(along, 10, (0, 1))[0] - 1000).max() < 130
     assert abs(np.corrcoef(along[:-1], along[1:])[0, 1]) < 0.04
+
+
+def test_uniform_numbers_are_those_of_splitmix64() -> None:
+    """The same seed draws the same in every version."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    found = uniforms(np.full(4, 1234567, dtype=np.uint64), [0, 1, 2, 3])[0]
+    assert found.tolist() == [(number >> 40) / 2**24 for number in published]
+
+
+@pytest.mark.parametrize("width", [300, 400, 8190, 8200])
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_the_best_of_a_wide_row_are_found_in_groups_of_it(width: int, count: int) -> None:
+    scores = np.random.default_rng(width).permuted(np.tile(np.arange(width, dtype=np.float32), (3, 1)), axis=1)
+    values, places = find_top(torch.from_numpy(scores), count)
+    assert values.tolist() == [[float(width - 1 - place) for place in range(count)]] * 3
+    assert np.take_along_axis(scores, places.numpy(), 1).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize("width", [7, 3000])

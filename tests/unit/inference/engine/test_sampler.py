@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.inference.engine.base import EngineFailed, PromptChoices, RequestRefused, TokenRequest  # noqa: E402
-from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices  # noqa: E402
+from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices, forbidden_tokens  # noqa: E402
 from heddle.inference.engine.local.sequence import Sequence, TokenCounts  # noqa: E402
 from tests.unit.inference.engine.helpers import request  # noqa: E402
 
@@ -63,6 +63,7 @@ CASES: list[tuple[dict[str, Any], list[int]]] = [
     ({"repetition_penalty": 0.4}, [5, 5, 39]),
     ({"frequency_penalty": 1.1}, [5, 5, 39, 5]),
     ({"presence_penalty": -2.0}, [5, 5, 39]),
+    ({"presence_penalty": -2.0, "repetition_penalty": 1.01}, [5, 5, 39]),
     ({"frequency_penalty": 0.3, "presence_penalty": 0.2, "repetition_penalty": 1.2, "logit_bias": {5: 3.0}}, [5] * 9),
     (
         {
@@ -78,7 +79,7 @@ CASES: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["together", "alone"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
 def test_every_field_changes_the_choice_as_the_contract_says(together: bool, temperature: float) -> None:
     random = np.random.default_rng(3)
     sequences = [
@@ -109,7 +110,8 @@ def reference_draw(logits: np.ndarray, sequence: Sequence) -> int:
     return int(np.searchsorted(np.cumsum(chances), number * chances.sum(), side="right"))
 
 
-def test_logprobs_are_raw_whatever_else_is_asked_for() -> None:
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0, 1, 3], [3], [2, 0], [0]])
+def test_logprobs_are_raw_whatever_else_is_asked_for(rows: list[int]) -> None:
     random = np.random.default_rng(5)
     logits = (random.standard_normal((4, WIDTH)) * 3).astype(np.float32)
     fields: list[dict[str, Any]] = [
@@ -118,9 +120,10 @@ def test_logprobs_are_raw_whatever_else_is_asked_for() -> None:
         {},
         {"logprobs": WIDTH, "allowed_token_ids": (11, 12), "repetition_penalty": 3.0},
     ]
+    logits, fields = logits[rows], [fields[row] for row in rows]
     sequences = [sequence_of(number, request([1, 2], **each), []) for number, each in enumerate(fields)]
     choices = Sampler(WIDTH, EOS, 2).sample(torch.from_numpy(logits.copy()), sequences)
-    assert sorted(choices.logprobs) == [0, 1, 3]
+    assert sorted(choices.logprobs) == [row for row, each in enumerate(fields) if each]
     for row, (token, logprob, rank, top) in choices.logprobs.items():
         exact = logits[row].astype(np.float64)
         exact -= np.log(np.exp(exact).sum())
@@ -130,6 +133,21 @@ def test_logprobs_are_raw_whatever_else_is_asked_for() -> None:
         assert order[rank - 1] == token
         assert [best for best, _ in top] == order[: fields[row]["logprobs"]].tolist()
         assert [value for _, value in top] == pytest.approx(exact[order[: len(top)]], abs=1e-5)
+
+
+@pytest.mark.parametrize("divisors", [(1.0, 1.0), (1.0, 2.0), (0.5, 3.0)])
+def test_logprobs_may_have_a_temperature_of_their_own(divisors: tuple[float, float]) -> None:
+    logits = (np.random.default_rng(8).standard_normal((2, WIDTH)) * 3).astype(np.float32)
+    sequences = [
+        sequence_of(number, request([1], temperature=0.0, logprobs=0, logprobs_temperature=divisor), [])
+        for number, divisor in enumerate(divisors)
+    ]
+    choices = Sampler(WIDTH, EOS, 2).sample(torch.from_numpy(logits.copy()), sequences)
+    assert choices.tokens == logits.argmax(1).tolist()
+    for row, divisor in enumerate(divisors):
+        token, value, rank, best = choices.logprobs[row]
+        assert (token, rank, best) == (logits[row].argmax(), 1, ())
+        assert value == pytest.approx(raw_logprobs(logits / divisor)[row, token], abs=1e-5)
 
 
 def test_equal_logprobs_come_in_the_order_of_their_ids_and_minus_infinity_is_a_number() -> None:
@@ -157,6 +175,15 @@ def test_a_row_without_a_token_fails_alone() -> None:
         choices: Choices = Sampler(WIDTH, EOS, 2).sample(logits.clone(), sequences)
         assert {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused, 3: EngineFailed}
         assert all(0 <= token < WIDTH for token in choices.tokens)
+
+
+def test_a_row_of_a_large_vocabulary_that_fails_has_a_token_of_it() -> None:
+    width = 1100
+    logits = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+    logits[1] = float("nan")
+    sequences = [sequence_of(number, request([1], temperature=1.0, logprobs=1), []) for number in range(2)]
+    choices = Sampler(width, EOS, 40).sample(logits, sequences)
+    assert list(choices.failures) == [1] and all(0 <= token < width for token in choices.tokens)
 
 
 def test_counts_grow_beyond_their_first_room() -> None:
@@ -213,6 +240,23 @@ def test_draws_without_temperature_are_the_best_token_behind_the_named_ones() ->
     assert [[token for token, _ in place] for place in found] == [[1, 8, 8], [2, 3, 9, 9]]
 
 
+@pytest.mark.parametrize(
+    ("output", "forbidden"),
+    [
+        ([], [9]),
+        ([4], [9, 8]),
+        ([4, 4], [9, 8, 6]),
+        ([5, 4], [9, 8]),
+        ([4, 5], [9]),
+        ([1, 4, 7], [9, 3]),
+        ([2, 4, 7], [9]),
+    ],
+)
+def test_of_a_bad_word_the_end_is_forbidden_behind_its_start(output: list[int], forbidden: list[int]) -> None:
+    each = request([4, 4, 4], bad_words=((9,), (4, 8), (4, 4, 6), (1, 4, 7, 3)))
+    assert forbidden_tokens(sequence_of(0, each, output), EOS) == forbidden
+
+
 class Allows:
     """A grammar that allows some tokens, fails, or has not begun."""
 
@@ -252,3 +296,4 @@ def test_a_tie_at_the_last_wanted_place_goes_to_the_lower_id() -> None:
     found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
     assert [token for token, _ in found[0][3]] == [30, 4]
     assert [token for token, _ in found[1][3]] == [17, 4]
+    assert [value for _, value in found[0][3]] == pytest.approx(raw_logprobs(logits.numpy())[0, [30, 4]], abs=1e-5)

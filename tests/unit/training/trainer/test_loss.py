@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,76 @@ def test_equivalent_settings_of_trl(case: dict[str, Any]) -> None:
     torch.testing.assert_close(new.grad, tensor(case["grad_new_logprobs"]), atol=1e-6, rtol=0)
 
 
+def of_one_segment(*differences: float, **more: Any) -> tuple[Any, Tokens]:
+    """Logprobs of the policy, and tokens of one segment that were sampled with other ones."""
+    ones = torch.ones(len(differences), dtype=torch.float64)
+    new = torch.tensor(differences, dtype=torch.float64) - 3
+    tokens = Tokens(old=-3 * ones, advantages=ones, weights=ones, mask=ones.bool(), segments=ones.long(), **more)
+    return new, tokens
+
+
+@pytest.mark.parametrize(
+    ("level", "ratios"),
+    [
+        ("token", [16.0, 1.0]),
+        ("sequence", [4.0, 4.0]),
+        ("average", [10.0, 2.5]),
+        ("geometric_average", [8.0, 2.0]),
+    ],
+)
+def test_levels_of_the_ratio(level: Any, ratios: list[float]) -> None:
+    new, tokens = of_one_segment(math.log(16), 0.0)
+    result = objective(new, tokens, RlConfig(importance_sampling_level=level))
+    assert result.ratios.tolist() == pytest.approx(ratios, rel=1e-5)
+
+
+def test_a_ratio_on_a_bound_is_not_clipped() -> None:
+    new, tokens = of_one_segment(0.0, math.log(0.5), math.log(2))
+    clipped = [
+        objective(new, tokens, RlConfig(loss="ppo", epsilon=low, epsilon_high=high)).clipped.tolist()
+        for low, high in ((0.0, 9.0), (9.0, 0.0))
+    ]
+    assert clipped == [[False, True, False], [False, False, True]]
+
+
+def test_a_ratio_on_a_bound_is_masked() -> None:
+    for difference, low, high in ((0.0, 0.0, 9.0), (0.0, 9.0, 0.0)):
+        new, tokens = of_one_segment(difference)
+        settings = RlConfig(loss="ppo", epsilon=low, epsilon_high=high, mask_prob_ratio=True)
+        assert objective(new, tokens, settings).loss_sum.item() == 0.0
+
+
+def test_a_loss_without_bounds_clips_nothing() -> None:
+    new, tokens = of_one_segment(-3.0, 3.0)
+    assert objective(new, tokens, RlConfig.of_loss("dro")).clipped.tolist() == [False, False]
+
+
+def test_the_correlation_of_probabilities_that_are_known() -> None:
+    old, new = [0.1, 0.2, 0.4, 0.9], [0.2, 0.1, 0.5, 0.7]
+    unknown = torch.tensor([*old, math.nan], dtype=torch.float64).log()
+    tokens = Tokens(unknown, unknown, unknown, torch.ones(5, dtype=torch.bool), torch.zeros(5))
+    sums = probability_sums(torch.tensor([*new, 0.9], dtype=torch.float64).log(), tokens)
+    assert correlation(sums) == pytest.approx(statistics.correlation(old, new))
+
+
+def test_a_reference_counts_only_where_a_setting_asks_for_it() -> None:
+    reference = torch.tensor([-3.5, -4.0], dtype=torch.float64)
+    new, tokens = of_one_segment(0.0, 0.0, reference=reference)
+    _, without = of_one_segment(0.0, 0.0)
+    plain = objective(new, without, RlConfig())
+    for asked, given in (
+        (RlConfig(), tokens),
+        (RlConfig(kl_penalty_coef=1.0), without),
+        (RlConfig(kl_loss_coef=1.0), without),
+    ):
+        result = objective(new, given, asked)
+        assert result.divergence is None and result.token_losses.tolist() == plain.token_losses.tolist()
+    penalised = objective(new, tokens, RlConfig(kl_penalty_coef=1.0))
+    assert penalised.divergence.item() == pytest.approx(0.75)
+    assert (penalised.token_losses / plain.token_losses).tolist() == pytest.approx([1.25, 0.75])
+    assert objective(new, tokens, RlConfig(kl_loss_coef=1.0)).loss_sum.item() > plain.loss_sum.item()
+
+
 def test_a_segment_is_one_wherever_its_tokens_lie() -> None:
     values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 8.0, 4.0]], dtype=torch.float64)
     segments = torch.tensor([[7, 9, 7], [9, 7, 7]])
@@ -149,3 +220,7 @@ def test_only_a_ratio_is_kept_from_infinity(level: str) -> None:
     result = objective(-ones, tokens, RlConfig(kimi_k2_tau=0.5, importance_sampling_level=level))  # type: ignore[arg-type]
     assert math.isfinite(result.ratios.item())
     assert result.loss_sum.item() == pytest.approx(5 * (1 - 0.5 * 9998))
+
+
+def test_what_is_stored_at_a_token_moves_to_the_place_that_predicts_it() -> None:
+    assert shift(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), 9.0).tolist() == [[2.0, 3.0, 9.0], [5.0, 6.0, 9.0]]

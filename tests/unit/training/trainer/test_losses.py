@@ -17,6 +17,8 @@ from heddle.training.losses.base import (  # noqa: E402
     ESTIMATORS,
     LossName,
     find_divisor,
+    keep_on_policy,
+    weigh,
     weigh_tokens,
 )
 from heddle.training.trainer.loss import Tokens, objective  # noqa: E402
@@ -263,6 +265,22 @@ def test_corrections_of_the_rollouts(mode: str) -> None:
         factors.append(ratio.clamp(0.9, 1.05) if mode.endswith("truncate") else torch.where(inside, ratio, 0.0))
     found = objective(batch.new, tokens, settings).token_losses
     torch.testing.assert_close(found, plain * torch.stack(factors), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "divisor"),
+    [("token_mean", 6.0), ("job_token_mean", 5.0), ("sequence_mean", 3.0), ("sequence_sum", 3.0), ("constant", 12.0)],
+)
+def test_what_a_sum_is_divided_by(aggregation: Any, divisor: float) -> None:
+    assert find_divisor(aggregation, 6.0, 3, 5.0, 4.0) == divisor
+    assert find_divisor(aggregation, 0.0, 0, 0.0, 4.0) == 1.0, "a step without tokens divides nothing by 0"
+
+
+def test_a_weight_on_a_bound_counts() -> None:
+    none, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    for low, high in ((1.0, None), (None, 1.0), (1.0, 1.0)):
+        assert weigh(none, one, one.bool(), "token_mask", low, high).tolist() == [1.0]
+    assert keep_on_policy(none, -one, one, one.bool(), 0.0).tolist() == [True]
 
 
 def test_sequences_far_off_policy_are_left_out() -> None:
