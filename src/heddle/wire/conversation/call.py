@@ -22,8 +22,10 @@ from heddle.wire.conversation.messages import (
     read_result,
     system_of,
     text_message,
+    unwrap,
 )
 from heddle.wire.conversation.parts import (
+    arguments_of,
     as_list,
     as_object,
     as_text,
@@ -276,6 +278,8 @@ def _told(value: Any, names: tuple[str, ...]) -> list[Json]:
     """A value as parts: the text that a person would look for, then whatever stands beside it as data."""
     if value is None or value == {}:
         return []
+    if isinstance(value, dict):
+        value = {name: _plain(one) for name, one in value.items()}
     texts = {name: one for name, one in value.items() if _is_prose(one)} if isinstance(value, dict) else {}
     by_name = {name.lower(): name for name in texts}
     chosen = next((by_name[name] for name in names if name in by_name), None)
@@ -288,6 +292,13 @@ def _told(value: Any, names: tuple[str, ...]) -> list[Json]:
         parts = _told(inner, names)
         return parts if parts and parts[0]["type"] == "text" else [{"type": "data", "content": value}]
     return [text_part(value) if isinstance(value, str) else {"type": "data", "content": value}]
+
+
+def _plain(value: Any) -> Any:
+    """A value without what decorators and LangChain put around arguments and results."""
+    if isinstance(value, dict) and "lc" in value:
+        return unwrap(value).get("content", value)
+    return arguments_of(value)
 
 
 def _is_prose(value: Any) -> bool:
