@@ -183,11 +183,17 @@ def top(
     run(server, key, interval, once)
 
 
-def _open_keys(**flags: Any) -> "Keys":
+def _open_keys(is_first: bool = False, **flags: Any) -> "Keys":
+    """The keys of an installation; only `is_first` makes one where there is none."""
     from heddle.store.control.keys import Keys
     from heddle.store.open import open_direct
+    from heddle.store.sqlite.database import DATABASE
 
-    return Keys(open_direct(_load_settings(**flags)))
+    settings = _load_settings(**flags)
+    database = Path(settings.data) / DATABASE
+    if settings.control == "sqlite" and not is_first and not database.exists():
+        raise HeddleError(f"There are no keys: {database} does not exist; `heddle keys create` makes it")
+    return Keys(open_direct(settings))
 
 
 def _operator() -> str:
@@ -247,7 +253,7 @@ def create_key(
     words = [*(role or ()), "+".join(scope)] if scope else role or ["editor+delete"]
     place = f":{project or entity}" if project or entity else ""
     grants = [Grant.parse(word if ":" in word else word + place) for word in words]
-    store = _open_keys(data=data, control=control, config=config)
+    store = _open_keys(is_first=True, data=data, control=control, config=config)
     life = None if expires is None else times.read_period(expires)
     key, row = asyncio.run(store.create(user, grants, _operator(), life))
     _print_key(key, row, quiet)
@@ -467,6 +473,11 @@ def main() -> None:
         app(args=_arguments(sys.argv[1:]), prog_name="heddle")
     except (HeddleError, BadSetting) as error:
         typer.echo(f"heddle: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.echo(f"heddle: {error.filename} cannot be used: {error.strerror}", err=True)
         sys.exit(1)
 
 

@@ -91,11 +91,26 @@ def test_a_backup_beside_a_busy_server_holds_all_that_was_acknowledged_before(na
 def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "gone").symlink_to(tmp_path / "gone")
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.add(tmp_path / "text", arcname="text")
-    for source in ("text", "empty", "other.tar", "missing"):
+    for source in ("text", "empty", "links", "other.tar", "missing"):
         done = heddle("restore", tmp_path / source, "--data", tmp_path / "data")
         assert done.returncode == 1 and "is no backup" in done.stderr, done.stderr
+        assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock"]
+
+
+def test_a_backup_that_cannot_be_read_is_not_restored(tmp_path: Path) -> None:
+    for name, manifest in (("words", b"{"), ("whole", b'{"format": 1}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "backup.json").write_bytes(manifest)
+        (tmp_path / name / "heddle.db").write_bytes(b"")
+    (tmp_path / "whole" / "gone").symlink_to(tmp_path / "gone")
+    for name in ("words", "whole"):
+        done = heddle("restore", tmp_path / name, "--data", tmp_path / "data")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert done.stderr.startswith(f"heddle: {tmp_path / name} cannot be restored: "), done.stderr
         assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock"]
 
 
@@ -129,6 +144,14 @@ def test_a_missing_content_is_named_and_everything_else_is_answered(tmp_path: Pa
         assert checked.returncode == 1 and "1 of 1 contents looked at, 1 wrong" in checked.stdout
         done = heddle("backup", tmp_path / "copy", "--data", data)
         assert done.returncode == 0 and "1 contents that the database names are missing" in done.stdout
+
+
+def test_a_target_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert heddle("migrate", "--data", tmp_path / "data").returncode == 0
+    done = heddle("export", tmp_path / "file" / "x.tar", "--data", tmp_path / "data")
+    assert done.returncode == 1
+    assert done.stderr == f"heddle: {tmp_path / 'file'} cannot be used: File exists\n"
 
 
 def test_nothing_to_back_up(tmp_path: Path) -> None:

@@ -210,3 +210,12 @@ def test_where_keys_were_used_and_what_was_refused_is_kept(tmp_path: Path) -> No
             assert httpx.post(f"{process.url}/calls/query_stats", auth=("api", secret), **ask).status_code == 200
         log = httpx.get(f"{process.url}/audit_log", auth=("api", root), params={"action": "key.refused"}).json()["rows"]
     assert [(row["address"], row["user"], row["details"]["count"]) for row in log] == [("127.0.0.1", "", 3)]
+
+
+@pytest.mark.parametrize("command", [("list",), ("revoke", "01a"), ("rotate", "01a")])
+def test_a_folder_without_keys_stays_as_it_is(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = heddle("keys", *command, "--data", tmp_path / "typo")
+    assert (done.returncode, done.stdout) == (1, "")
+    database = tmp_path / "typo" / "heddle.db"
+    assert done.stderr == f"heddle: There are no keys: {database} does not exist; `heddle keys create` makes it\n"
+    assert not (tmp_path / "typo").exists()

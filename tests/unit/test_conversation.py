@@ -217,6 +217,41 @@ def test_what_went_to_no_model_is_no_chat(inputs: Any, output: Any) -> None:
     assert len(found.choices) == 1 and found.choices[0].messages[0]["role"] == "assistant"
 
 
+@pytest.mark.parametrize("result", ["Yo", '{"city":"Paris"}'])
+def test_the_result_of_an_agent_is_its_answer_and_is_told_once(result: str) -> None:
+    """pydantic-ai writes all messages, the last one included, and the result beside."""
+    said = [
+        {"role": role, "parts": [{"type": "text", "content": text}]}
+        for role, text in (("user", "Hi"), ("assistant", "Yo"))
+    ]
+    found = of_call({"pydantic_ai.all_messages": said}, {"final_result": result})
+    (answer,) = found.choices[0].messages
+    if result == "Yo":
+        assert (len(found.messages), answer["parts"]) == (1, said[1]["parts"])
+    else:
+        assert (len(found.messages), answer["parts"]) == (2, [{"type": "data", "content": {"city": "Paris"}}])
+
+
+MESSAGE = {"lc": 1, "type": "constructor", "id": ["langchain_core", "messages", "ToolMessage"]}
+MESSAGE |= {"kwargs": {"status": "success", "content": "18 degrees", "tool_call_id": "c1"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ({"args": ["Paris"], "kwargs": {}}, [{"type": "text", "content": "Paris"}]),
+        ({"args": [], "kwargs": {"city": "Paris"}}, [{"type": "text", "content": "Paris"}]),
+        ({"args": [1, 2], "kwargs": {}}, [{"type": "data", "content": {"it": [1, 2]}}]),
+        ({"args": [1], "kwargs": {"b": 2}}, [{"type": "data", "content": {"it": {"args": [1], "kwargs": {"b": 2}}}}]),
+        ({"output": MESSAGE}, [{"type": "text", "content": "18 degrees"}]),
+    ],
+)
+def test_arguments_and_results_without_what_is_around_them(value: Any, parts: list[Any]) -> None:
+    found = of_call({"it": value}, {"it": value}, {}, False, is_tool=True)
+    assert [message["parts"] for message in found.messages] == [parts]
+    assert [message["parts"] for message in found.choices[0].messages] == [parts]
+
+
 def test_a_failed_call_answered_nothing() -> None:
     for output in (None, {}):
         assert of_call({"messages": [{"role": "user", "content": "Hi"}]}, output, {}, True).choices == []

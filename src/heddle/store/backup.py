@@ -369,16 +369,19 @@ def restore_before(settings: Settings, schema: int) -> str:
 
 def _unpack(source: Path, target: Path, copy: Copy) -> dict[str, Any]:
     """Bring a backup's parts into a folder and check them against its manifest; `copy` is how files come there."""
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True, copy_function=copy)
-    elif source.is_file() and tarfile.is_tarfile(source):
-        with tarfile.open(source) as archive:
-            archive.extractall(target, filter="data")
-    else:
-        raise HeddleError(f"{source} is no backup: it is neither a folder nor a tar file")
-    if not (target / MANIFEST).is_file() or not (target / DATABASE).is_file():
-        raise HeddleError(f"{source} is no backup of heddle: {MANIFEST} or {DATABASE} is missing in it")
-    manifest: dict[str, Any] = orjson.loads((target / MANIFEST).read_bytes())
+    try:
+        if source.is_dir():
+            _require_parts(source, source)
+            shutil.copytree(source, target, dirs_exist_ok=True, copy_function=copy)
+        elif source.is_file() and tarfile.is_tarfile(source):
+            with tarfile.open(source) as archive:
+                archive.extractall(target, filter="data")
+            _require_parts(target, source)
+        else:
+            raise HeddleError(f"{source} is no backup: it is neither a folder nor a tar file")
+        manifest: dict[str, Any] = orjson.loads((target / MANIFEST).read_bytes())
+    except (OSError, EOFError, tarfile.TarError, orjson.JSONDecodeError) as error:
+        raise HeddleError(f"{source} cannot be restored: {error}") from error
     if manifest.get("format") != _FORMAT:
         raise HeddleError(
             f"{source} has a format that this heddle does not know; it was made by {manifest.get('heddle')}"
@@ -388,3 +391,8 @@ def _unpack(source: Path, target: Path, copy: Copy) -> dict[str, Any]:
         raise HeddleError(f"{source} is not whole: {found} files instead of {manifest['files']}")
     _verify(target / DATABASE)
     return manifest
+
+
+def _require_parts(folder: Path, source: Path) -> None:
+    if not (folder / MANIFEST).is_file() or not (folder / DATABASE).is_file():
+        raise HeddleError(f"{source} is no backup of heddle: {MANIFEST} or {DATABASE} is missing in it")

@@ -174,7 +174,7 @@ def test_vercel_objects_and_reasoning_are_the_answer() -> None:
     ("input", "output", "arguments", "result"),
     [
         ({"args": [], "kwargs": {"city": "Paris"}}, "18 degrees", '{"city":"Paris"}', "18 degrees"),
-        ({"args": ["Paris"], "kwargs": {}}, {"output": "18", "kwargs": {}}, '["Paris"]', "18"),
+        ({"args": ["Paris"], "kwargs": {}}, {"output": "18", "kwargs": {}}, "Paris", "18"),
         ({"args": [1], "kwargs": {"b": 2}}, 3, '{"args":[1],"kwargs":{"b":2}}', "3"),
     ],
 )
@@ -184,6 +184,12 @@ def test_tools_of_traceloop_have_the_arguments_of_their_function(
     entity = {"traceloop.entity.input": text(input), "traceloop.entity.output": text(output)}
     agent = of({"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", **entity})
     assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("get_weather", arguments, result)
+
+
+def test_agents_of_traceloop_say_what_their_function_was_given_and_gave() -> None:
+    entity = {"traceloop.entity.input": '{"args":["hello"],"kwargs":{}}', "traceloop.entity.output": '"hi"'}
+    agent = of({"traceloop.span.kind": "agent", "traceloop.entity.name": "clerk", **entity})
+    assert (agent.agent_name, agent.input_messages, agent.output_messages) == ("clerk", HELLO, HI)
 
 
 @pytest.mark.parametrize("kind", ["agent_run", "model_generation", "model_step"])

@@ -214,7 +214,8 @@ def _find_one(connection: sa.Connection, key_id: str) -> KeyRow:
     rows = KEYS.all(connection, KEYS.select(api_keys.c.id.startswith(key_id, autoescape=True)))
     if not key_id or len(rows) != 1:
         named = f": {', '.join(row.id for row in rows[:10])}" if key_id and rows else ""
-        raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}{named}")
+        found = f"{len(rows)} keys have" if key_id and rows else "No key has"
+        raise NotFound(f"{found} an id that starts with {key_id!r}{named}")
     return rows[0]
 
 

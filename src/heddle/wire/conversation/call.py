@@ -22,8 +22,10 @@ from heddle.wire.conversation.messages import (
     read_result,
     system_of,
     text_message,
+    unwrap,
 )
 from heddle.wire.conversation.parts import (
+    arguments_of,
     as_list,
     as_object,
     as_text,
@@ -51,6 +53,8 @@ _WRAPPED_OUTPUT = (
     *("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "output_messages", "ai.response"),
     *("output.value", "mlflow.spanOutputs", "traceloop.entity.output"),
 )
+_RESULT = "final_result"
+"""The output of an agent of pydantic-ai, whose messages end with it."""
 _OF_MODELS = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages")
 _SAID = ("message", "messages", "output", "content", "text")
 _BOTH = ("text", "content", "message", "utterance", "body")
@@ -232,6 +236,8 @@ def _choices(output: Any, is_chat: bool) -> list[Choice]:
     wrapped = first_of(value, _WRAPPED_OUTPUT) if isinstance(value, dict) else None
     if wrapped is not None:
         value = _numbered(parse_json(wrapped))
+    elif isinstance(value, dict) and value.keys() == {_RESULT}:
+        value = parse_json(value[_RESULT])
     if value is None or value in ("", [], {}):
         return []
     if (found := read_choices(value)) is not None:
@@ -276,6 +282,8 @@ def _told(value: Any, names: tuple[str, ...]) -> list[Json]:
     """A value as parts: the text that a person would look for, then whatever stands beside it as data."""
     if value is None or value == {}:
         return []
+    if isinstance(value, dict):
+        value = {name: _plain(one) for name, one in value.items()}
     texts = {name: one for name, one in value.items() if _is_prose(one)} if isinstance(value, dict) else {}
     by_name = {name.lower(): name for name in texts}
     chosen = next((by_name[name] for name in names if name in by_name), None)
@@ -290,6 +298,13 @@ def _told(value: Any, names: tuple[str, ...]) -> list[Json]:
     return [text_part(value) if isinstance(value, str) else {"type": "data", "content": value}]
 
 
+def _plain(value: Any) -> Any:
+    """A value without what decorators and LangChain put around arguments and results."""
+    if isinstance(value, dict) and "lc" in value:
+        return unwrap(value).get("content", value)
+    return arguments_of(value)
+
+
 def _is_prose(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not value.startswith((refs.INTERNAL, "data:"))
 
@@ -302,7 +317,16 @@ def _shown(said: list[Json], choices: list[Choice], tools: list[Json]) -> Conver
         messages = _shown_messages(said)
     for choice in choices:
         choice.messages = join_messages(_without_repeated(_shown_messages(choice.messages), messages), _calls_no_tools)
-    return Conversation(messages, [choice for choice in choices if choice.messages], tools, True)
+    choices = [choice for choice in choices if choice.messages]
+    answers = [choice.messages for choice in choices]
+    if len(messages) > 1 and len(answers) == 1 and len(answers[0]) == 1 and _is_same(messages[-1], answers[0][0]):
+        # The messages of an agent have its answer already.
+        del messages[-1]
+    return Conversation(messages, choices, tools, True)
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    return bool(one["role"] == other["role"] and one["parts"] == other["parts"])
 
 
 def _cut_answer(messages: list[Json]) -> tuple[list[Json], list[Json]]:
@@ -320,7 +344,7 @@ def _without_repeated(answered: list[Json], said: list[Json]) -> list[Json]:
     """An agent's output often repeats its whole state: what was said before is not said again."""
     first = [one for one in said if one["role"] != "system"]
     pairs = zip(first, answered, strict=False)
-    is_same = all(one["role"] == other["role"] and one["parts"] == other["parts"] for one, other in pairs)
+    is_same = all(_is_same(one, other) for one, other in pairs)
     repeats = bool(first) and len(answered) > len(first) and is_same
     return answered[len(first) :] if repeats else answered
 

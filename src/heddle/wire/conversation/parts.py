@@ -31,6 +31,19 @@ def parse_json(value: Any) -> Any:
     return found
 
 
+def arguments_of(value: Any) -> Any:
+    """What a function was called with, out of the record of decorators, `{"args": […], "kwargs": {…}}`.
+
+    A single argument without a name stands for itself; records of both kinds and all other values stay as they are.
+    """
+    if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
+        return value
+    given, named = value["args"], value["kwargs"]
+    if not isinstance(given, list) or not isinstance(named, dict) or (given and named):
+        return value
+    return given[0] if len(given) == 1 else given or named
+
+
 def as_object(value: Any) -> Json:
     """An object, also out of its JSON text; empty for anything else."""
     found = parse_json(value)

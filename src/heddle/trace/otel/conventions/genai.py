@@ -16,7 +16,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.conversation.messages import join_calls, message, messages_of, read_answer, read_request, text_message
-from heddle.wire.conversation.parts import as_object, as_text, objects, parse_json
+from heddle.wire.conversation.parts import arguments_of, as_object, as_text, objects, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -308,8 +308,8 @@ def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
         offer(into, "tool_call_arguments", to_json_text(_bare(given)))
         offer(into, "tool_call_result", to_json_text(_bare(came)))
     else:
-        offer(into, "input_messages", [text_message("user", given)] if given else None)
-        offer(into, "output_messages", [text_message("assistant", came)] if came else None)
+        offer(into, "input_messages", [text_message("user", _said(given))] if given else None)
+        offer(into, "output_messages", [text_message("assistant", _said(came))] if came else None)
 
 
 def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
@@ -317,12 +317,17 @@ def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
     return [message(one, role) for one in objects(nest_attributes(attributes, prefix))]
 
 
+def _said(value: Any) -> Any:
+    """What an agent was given or gave: a text out of its JSON text or out of a single argument, else as it came."""
+    told = arguments_of(parse_json(value))
+    return told if isinstance(told, str) else value
+
+
 def _bare(value: Any) -> Any:
     """What a tool was given or gave: without the record that decorators and LangChain's callbacks keep it in."""
     record = as_object(value)
-    if record.keys() == {"args", "kwargs"} and isinstance(record["kwargs"], dict):
-        given, named = record["args"], record["kwargs"]
-        return value if given and named else given or named
+    if "kwargs" in record and "args" in record:
+        return arguments_of(record)
     if "input_str" in record:
         given = record.get("inputs")
         return record["input_str"] if given is None else given
