@@ -14,6 +14,7 @@ from heddle.app import create_app
 from heddle.app import served_routes as all_routes
 from heddle.http.routing import Route
 from heddle.inference.served_model import TINY, TINY_FOLDER
+from tests.support.description import openapi
 from tests.support.models import make_adapter
 from tools import manual
 
@@ -324,17 +325,21 @@ class Asked:
 
 
 def asked_routes() -> list[Asked]:
-    """Every route that is served, hidden ones included."""
+    """Every route that is served, those without a description included."""
     app = create_app(settings.load({}, {}))
     served = [route for route in app.router.routes if isinstance(route, Route)]
     assert {route.path for route in served} >= {route.path for route in all_routes()}
-    shown = [route.with_description() for route in served]
-    for route in shown:
+    hidden = [route.with_description() for route in served if not route.include_in_schema]
+    for route in hidden:
         route.include_in_schema = True
-    described = get_openapi(title=app.title, version=app.version, routes=shown)
-    schemas = described.get("components", {}).get("schemas", {})
+    descriptions = {
+        True: openapi(),
+        False: get_openapi(title=app.title, version=app.version, routes=hidden),
+    }
     found = []
     for route in served:
+        described = descriptions[route.include_in_schema]
+        schemas = described.get("components", {}).get("schemas", {})
         for method in sorted(route.methods or ()):
             told = described["paths"][route.path_format][method.lower()]
             found.append(Asked(method, route.path_format, manual.scope_of(route), told, schemas))

@@ -1,4 +1,4 @@
-"""The web interface in Debian's Chromium without windows: one browser per worker, a clean context per test, no error goes unseen."""
+"""The web interface in Debian's Chromium: one browser per worker, a clean context per test, no error goes unseen."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason="no Chromium: apt-get install chromium-headless-shell, or set CHROMIUM"))
+            item.add_marker(pytest.mark.skip(reason="no browser: apt-get install chromium-headless-shell"))
 
 
 @pytest.fixture(scope="session")
