@@ -89,7 +89,7 @@ test-all: export HEDDLE_SCREENS := $(CURDIR)/.cache/screens
 test test-all: | .cache $(KEPT)
 	@$(MAKE) --no-print-directory -j4 .venv/.dev clients $(if $(filter test-all,$@),.cache/.newer-art)
 	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	  $(call pytest,$(if $(filter test,$@),-m "not thorough")); \
+	  $(call pytest,$(if $(filter test,$@),-m "not thorough" --hypothesis-profile=quick)); \
 	  wait $$lint || { cat .cache/lint.log; echo "heddle: lint or types failed"; exit 1; }; exit $$tested
 	@echo "heddle: lint, types and tests passed"
 

@@ -26,6 +26,7 @@ from tests.support.vllm_server import LOOK_ALIKE, SWITCH
 
 # Tests assert no times.
 hypothesis.settings.register_profile("heddle", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("heddle")
 
 pytest_plugins = ("tests.support.s3",)

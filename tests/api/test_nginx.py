@@ -59,7 +59,7 @@ class _Gated(BaseHTTPRequestHandler):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The server of deploy/nginx/site.conf, with a gated provider."""
     provider = ThreadingHTTPServer(("127.0.0.1", 0), _Gated)
-    threading.Thread(target=provider.serve_forever, daemon=True).start()
+    threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     gated = f"gated=http://127.0.0.1:{provider.server_port}/v1"
     with serve_site(tmp_path_factory.mktemp("nginx") / "data", providers=gated, max_file="2GiB") as site:
         yield site

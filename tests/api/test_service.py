@@ -5,7 +5,7 @@ import re
 import httpx
 
 from heddle.settings import Settings
-from tests.support.description import openapi
+from tests.support.description import make_openapi
 from tests.support.server import HeddleProcess
 
 
@@ -35,7 +35,7 @@ def test_everything_answers_under_traces_too(server: HeddleProcess, project: str
         answer = httpx.post(f"{server.url}{prefix}/calls/query_stats", json={"project_id": project})
         assert answer.json()["count"] == 0
     described = httpx.get(server.url + "/openapi.json", timeout=60).json()
-    assert described == openapi()
+    assert described == make_openapi()
     assert not [path for path in described["paths"] if path.startswith("/traces")]
 
 

@@ -35,8 +35,8 @@ class Balancer:
             self._ending.wait(_LOOK_SECONDS)
 
     def __enter__(self) -> "Balancer":
-        for work in (self._look, self._server.serve_forever):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(self, *failure: object) -> None:

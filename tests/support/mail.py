@@ -74,7 +74,7 @@ class _Session(socketserver.StreamRequestHandler):
 def taking_mail() -> Iterator[MailServer]:
     """A mail server that runs."""
     with MailServer() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:
             yield server

@@ -18,7 +18,7 @@ class PrefixProxy:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "PrefixProxy":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 
 from heddle.app import served_routes
 from heddle.inference.served_model import TINY, TINY_FOLDER
+from tests.support.description import openapi
 from tests.support.models import make_adapter
 from tools import manual
 
@@ -321,15 +322,16 @@ class Asked:
 
 
 def asked_routes() -> list[Asked]:
-    """Every route that is served, hidden ones included."""
+    """Every route that is served, those without a description included."""
     served = served_routes()
-    shown = [route.with_description() for route in served]
-    for route in shown:
+    hidden = [route.with_description() for route in served if not route.include_in_schema]
+    for route in hidden:
         route.include_in_schema = True
-    described = get_openapi(title="heddle", version="0", routes=shown)
-    schemas = described.get("components", {}).get("schemas", {})
+    descriptions = {True: openapi(), False: get_openapi(title="heddle", version="0", routes=hidden)}
     found = []
     for route in served:
+        described = descriptions[route.include_in_schema]
+        schemas = described.get("components", {}).get("schemas", {})
         for method in sorted(route.methods or ()):
             told = described["paths"][route.path_format][method.lower()]
             found.append(Asked(method, route.path_format, manual.scope_of(route), told, schemas))

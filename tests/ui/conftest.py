@@ -1,4 +1,4 @@
-"""The web interface in Debian's Chromium without windows: a browser per worker, a clean context per test."""
+"""The web interface in Debian's Chromium: one browser per worker, a clean context per test, no error goes unseen."""
 
 import os
 import shutil

@@ -41,7 +41,7 @@ class _EmptyPage(BaseHTTPRequestHandler):
 def app() -> Iterator[str]:
     """The origin of an app that is not heddle's."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _EmptyPage) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 

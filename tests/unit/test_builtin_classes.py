@@ -13,6 +13,7 @@ from heddle.errors import InvalidField, InvalidRequest
 from heddle.trace.builtin_classes import kind_of, normalise
 from heddle.trace.objects import check_aliases, check_monitor, check_name, check_tags
 from heddle.wire import refs
+from tests.support.selection import examples
 
 CLIENTS = Path(__file__).parents[2] / ".clients"
 SDK_DIGESTS = """
@@ -194,7 +195,7 @@ bases = (
 classed = st.fixed_dictionaries({"_bases": bases, "_class_name": words, "x": shapes})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(shapes | classed)
 def test_a_value_without_a_known_class_is_kept_as_it_is(value: Any) -> None:
     before = json.dumps(value)

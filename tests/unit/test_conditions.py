@@ -16,6 +16,7 @@ from heddle.store.sqlite.call_table import SqliteCallTable
 from heddle.wire import jsontext
 from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
+from tests.support.selection import examples
 
 TEXTS = ["", "a", "abc", "5", "05", "5.0", "5.5", " 7 ", "-3", "true", "false", "x", "é", "[1]", "1e3", "+5", "nan"]
 texts = st.sampled_from(TEXTS)
@@ -116,7 +117,7 @@ def field(path: str) -> dict[str, str]:
     return {"$getField": f"inputs.{path}"}
 
 
-quick = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick

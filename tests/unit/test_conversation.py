@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.wire.conversation.call import Conversation, of_call
+from tests.support.selection import examples
 
 USER = ["user", "Hi"]
 WIRES: dict[str, tuple[Any, Any, list[list[str]]]] = {
@@ -371,7 +372,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(values, values, values, st.booleans())
 def test_any_value_is_read(inputs: Any, output: Any, attributes: Any, is_model: bool) -> None:
     found = of_call(inputs, output, attributes, is_model)

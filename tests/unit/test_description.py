@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from heddle.compat import description
-from tests.support.description import openapi
+from tests.support.description import make_openapi
 
 
 def test_a_description_is_kept_until_a_module_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "openapi.json"
     monkeypatch.setattr(description, "KEPT", file)
-    described = json.dumps(openapi()).encode()
+    described = json.dumps(make_openapi()).encode()
     description._read.cache_clear()
     file.write_bytes(b'{"made_of":"others","description":{}}')
     made = description.read_description()

@@ -67,7 +67,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in ("HEDDLE_SERVER", "HEDDLE_API_KEY", "WANDB_API_KEY", "HEDDLE_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     with Server() as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield found
         found.shutdown()
 

@@ -1,7 +1,6 @@
 """Usage that SDKs sum up into parents counts once in totals, in whatever order the calls come."""
 
 import asyncio
-import itertools
 import random
 import sqlite3
 from pathlib import Path
@@ -36,10 +35,9 @@ def counted(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_each_order_of_arrival(tmp_path: Path) -> None:
-    orders = list(itertools.permutations(range(10)))
     chance = random.Random(6)
     chosen = [list(range(10)), [n for n in range(10) if n % 2] + [n for n in range(10) if not n % 2]]
-    chosen += [list(chance.choice(orders)) for _ in range(40)]
+    chosen += [chance.sample(range(10), 10) for _ in range(40)]
 
     async def run() -> None:
         async with running_services(tmp_path) as (_, client):

@@ -14,12 +14,13 @@ from heddle.wire import jsontext
 from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
+from tests.support.selection import examples
 from tests.support.two_stores import clickhouse_process
 from tests.unit.test_conditions import SPELLED, cast, compared, documents, field, follow, paths, scalars, text_of, texts
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
 Answered = Callable[[Any, Any], bool | None]
-quick = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

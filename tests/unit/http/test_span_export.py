@@ -49,7 +49,7 @@ def receiver(*answers: tuple[int, bytes]) -> Iterator[tuple[str, type[Receiver]]
     """A server for exports: its address, and what it took."""
     handler = type("Handler", (Receiver,), {"taken": [], "answers": list(answers)})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", handler
         server.shutdown()
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from heddle.models.decoder import Decoder  # noqa: E402
 from heddle.models.folder import NotNative, parse_config  # noqa: E402
@@ -54,6 +53,7 @@ def test_logprobs_in_half_the_bits_stay_close_to_the_engines(tmp_path: Path) -> 
 def test_gradients_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
     folder = make_model(tmp_path, model_type=family, tied=family != "llama")
     decoder = Decoder.load(folder)
+    transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokens = tokens_of(80, seed=3).clamp(min=1).view(2, 40)  # theirs has no gradient at the padding token
     for logits in (decoder(tokens), theirs(tokens).logits):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from heddle.trace.otel import conventions
 from heddle.trace.otel.span import OtelSpan
 from tests.support.otel import RECORDINGS, event_of, recorded, seen, span_of
+from tests.support.selection import examples
 
 _INNER = [
     "0.role",
@@ -109,7 +110,7 @@ spans = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(spans)
 def test_any_value_of_any_attribute_gives_an_agent_span_in_form(span: OtelSpan) -> None:
     agent = seen(span)

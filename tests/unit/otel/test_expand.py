@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from heddle.trace.otel.packing import cut, op_object_id
 from heddle.trace.otel.span import expand, flatten, pick_path, restore_lists
+from tests.support.selection import examples
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ leaves = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.dictionaries(keys, leaves, max_size=6))
 def test_flatten_undoes_expand(flat: dict[str, Any]) -> None:
     """Wherever no two structures were merged."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from heddle.errors import HeddleError, InvalidRequest, TooLarge
 from heddle.trace.otel.signals import decode_spans
 from tests.support.otlp import as_json, request, span
+from tests.support.selection import examples
 
 scalars = st.one_of(
     st.none(),
@@ -27,7 +28,7 @@ values = st.recursive(
 attributes = st.dictionaries(st.text(max_size=10), values, max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(attributes, attributes, st.booleans())
 def test_both_encodings_are_read_alike(first: dict[str, Any], second: dict[str, Any], snake: bool) -> None:
     message = request(span(1, parent=2, attributes=first, trace_state="a=b"), span(3), resource=second or {"a": 1})
@@ -135,7 +136,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(json_values)
 def test_any_json_is_read_or_refused(value: Any) -> None:
     try:

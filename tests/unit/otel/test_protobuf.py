@@ -17,6 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from heddle.errors import InvalidRequest, TooLarge
 from heddle.trace.otel.signals import decode_spans
 from heddle.wire.otlp import MAX_DEPTH, encode_partial_success, varint_bytes
+from tests.support.selection import examples
 
 texts = st.text(max_size=200)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -180,14 +181,14 @@ def found(data: bytes) -> list[Any]:
     ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(requests)
 def test_reads_what_the_package_writes(message: ExportTraceServiceRequest) -> None:
     assert found(message.SerializeToString()) == expected(message)
 
 
 @pytest.mark.thorough
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(requests, st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=3), st.integers(0, 40))
 def test_damaged_bytes_are_refused_or_read_alike(
     message: ExportTraceServiceRequest, changes: list[tuple[int, int]], cut: int

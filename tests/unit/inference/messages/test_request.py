@@ -15,6 +15,7 @@ from heddle.inference.chat.wire import ParsedRequest
 from heddle.inference.messages.conversation import seal, unseal
 from heddle.inference.messages.request import MESSAGES, read_user
 from heddle.inference.prompt.messages import template_messages
+from tests.support.selection import examples
 
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
@@ -333,7 +334,7 @@ VALUES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(place=st.sampled_from(places(RICH)), value=VALUES, leaves_out=st.booleans())
 def test_bodies_that_are_wrong_somewhere_are_refused_as_requests(place: Any, value: Any, leaves_out: bool) -> None:
     body = copy.deepcopy(RICH)

@@ -41,6 +41,7 @@ from heddle.inference.tools.parser import (
     ToolParser,
     new_call_id,
 )
+from tests.support.selection import examples
 from tests.unit.inference.vocabularies import feed_in_pieces
 
 F, G = '{"name": "f", "arguments": {"a": [1, "}"]}}', '{"name": "g", "arguments": {}}'
@@ -432,7 +433,7 @@ def test_an_output_goes_on_where_its_prompt_ends() -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     text=st.lists(
         st.sampled_from(

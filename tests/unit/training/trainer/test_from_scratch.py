@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
 
 from safetensors.torch import load_file  # noqa: E402
 
@@ -36,6 +34,8 @@ ROW = 48
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
     torch.set_num_threads(1)
     return make_adapter(tmp_path_factory.mktemp("parent") / "0000", TINY_FOLDER)
 
