@@ -34,6 +34,7 @@ KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
 API_KEY_HEADERS = frozenset((b"authorization", *KEY_HEADERS))
 OPENED: ContextVar[Callable[[str, bool], None] | None] = ContextVar("opened", default=None)
 """Is told each project that the request at work opens, and whether to store something; raises beyond a quota."""
+_EVERYTHING = frozenset(Scope)
 _STORING = frozenset((Scope.WRITE, Scope.ANNOTATE))
 SESSION_COOKIE = "heddle_session"
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,100}")
@@ -73,9 +74,7 @@ class Caller:
     @property
     def abilities(self) -> dict[str, Any]:
         """What pages know of who looks at them: `grants` are pairs of a reach and the scopes there."""
-        grants = [
-            [reach, sorted(frozenset(Scope) if Scope.ADMIN in scopes else scopes)] for reach, scopes in self.grants
-        ]
+        grants = [[reach, sorted(_EVERYTHING if Scope.ADMIN in scopes else scopes)] for reach, scopes in self.grants]
         return {"user": self.user, "admin": self.has(Scope.ADMIN), "grants": grants}
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +99,7 @@ class Caller:
     def scopes_in(self, project_id: str) -> frozenset[Scope]:
         """What the caller may do in `entity/project`; nothing outside the key's binding."""
         scopes = frozenset[Scope]().union(*(grant.scopes for grant in self.grants if grant.covers(project_id)))
-        return frozenset(Scope) if Scope.ADMIN in scopes else scopes
+        return _EVERYTHING if Scope.ADMIN in scopes else scopes
 
     @property
     def is_operator(self) -> bool:
@@ -172,7 +171,7 @@ class Caller:
         return internal
 
 
-LOCAL = Caller("local", (Grant("", frozenset(Scope)),))
+LOCAL = Caller("local", (Grant("", _EVERYTHING),))
 NOBODY: dict[str, Any] = {"user": None, "admin": False, "grants": []}
 """The `abilities` of a browser that nobody has signed in with."""
 

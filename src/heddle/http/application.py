@@ -55,6 +55,8 @@ def build_application(
         redoc_url=None,
         openapi_url=None,
         strict_content_type=False,
+        # `http.span_export` has a span of each request; the framework would look for a provider at each.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         lifespan=lifespan,
         middleware=[Middleware(RequestMiddleware, hot=HotRoutes(routes))],
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
@@ -13,7 +13,6 @@ from heddle.evals.objects import ObjectReader, find_calls, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
 from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
-    Outcome,
     ReplayCreateReq,
     ReplayCreateRes,
     ReplayDatasetReq,
@@ -24,7 +23,6 @@ from heddle.evals.replay.schemas import (
     ReplayRes,
     ReplayResultsReq,
     ReplayResultsRes,
-    ReplayRow,
     ReplaySchema,
     ReplaySide,
 )
@@ -133,20 +131,20 @@ async def _find_pairs(
     return [(item, calls.get(item.call_id), calls.get(answers[item.place])) for item in items]
 
 
-def _row(item: ReplayItem, source: Call | None, answered: Call | None) -> ReplayRow:
+def _row(item: ReplayItem, source: Call | None, answered: Call | None) -> Json:
     """A call and its replay, side by side."""
     return {
         "place": item.place,
-        "outcome": cast(Outcome | None, item.outcome),
+        "outcome": item.outcome,
         "reason": item.reason,
         "original": _side(item.call_id, source),
         "replay": _side(answered.id, answered) if answered else None,
     }
 
 
-def _side(call_id: str, call: Call | None) -> ReplaySide:
+def _side(call_id: str, call: Call | None) -> Json:
     if call is None:
-        return cast(ReplaySide, dict.fromkeys(ReplaySide.__annotations__) | {"call_id": call_id, "scores": {}})
+        return dict.fromkeys(ReplaySide.model_fields) | {"call_id": call_id, "scores": {}}
     weave = call.summary.get("weave") or {}
     return {
         "call_id": call_id,

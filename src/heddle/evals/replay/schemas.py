@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
-from typing_extensions import TypedDict
 
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.wire.calls import CallConditions
@@ -145,7 +144,7 @@ class ReplayResultsReq(ProjectReq):
     offset: int = Field(default=0, ge=0)
 
 
-class ReplaySide(TypedDict):
+class ReplaySide(ResponseModel):
     """One answer: of the original call, or of the replayed one. `answer` is its text."""
 
     call_id: str
@@ -162,7 +161,7 @@ class ReplaySide(TypedDict):
     scores: Json
 
 
-class ReplayRow(TypedDict):
+class ReplayRow(ResponseModel):
     """One call and its replay; no replay where it was skipped or is still to come, `reason` says why."""
 
     place: int
