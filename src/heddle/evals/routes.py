@@ -1,6 +1,6 @@
 """Evaluations that the server runs: /evaluations/..., /calls/score, and what their jobs are doing."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
@@ -8,7 +8,7 @@ from pydantic import Field
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
-from heddle.evals.scoring import Scoring
+from heddle.evals.scoring import ScorePreview, Scoring
 from heddle.evals.service import Evaluations, read_status
 from heddle.http.routing import (
     Empty,
@@ -114,14 +114,6 @@ class ScorePreviewReq(ProjectReq):
 
     call_ids: list[str] = Field(min_length=1, max_length=20)
     scorer: Json
-
-
-class ScorePreview(ResponseModel):
-    """What the scorer says of a call, or why it says nothing."""
-
-    call_id: str
-    score: Any
-    problem: str | None
 
 
 class ScorePreviewRes(ResponseModel):

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.evals.jobs import JobRun, Jobs
@@ -111,6 +113,14 @@ class ScoreCallsSpec:
     failed: bool = False
 
 
+class ScorePreview(TypedDict):
+    """What the scorer says of a call, or why it says nothing."""
+
+    call_id: str
+    score: Any
+    problem: str | None
+
+
 class Scoring:
     """Submits and does the scoring of calls; `parallel` calls are worked on at the same time."""
 
@@ -148,14 +158,16 @@ class Scoring:
         spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), refs_of_scorers, trigger_ref, traced, failed)
         return await self._jobs.submit(SCORE_CALLS, caller, project_id, asdict(spec), job_id=job_id)
 
-    async def preview(self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer: Json) -> list[Json]:
+    async def preview(
+        self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer: Json
+    ) -> list[ScorePreview]:
         """What a scorer that is not stored says of calls, in their order; nothing is stored. Raises CannotRun."""
         caller = caller.require(Scope.WRITE)
         scorers = await read_scorers(ObjectReader(self._store, caller), [scorer], "There are")
         ask, free = Asker(self._completions, caller, project_id), asyncio.Semaphore(self._parallel)
         found = await find_calls(self._records, caller, project_id, call_ids, _COLUMNS)
 
-        async def score(call_id: str) -> Json:
+        async def score(call_id: str) -> ScorePreview:
             call = found.get(call_id)
             if call is None or call.ended_at is None:
                 return {"call_id": call_id, "score": None, "problem": "There is no such call that has ended"}
@@ -164,7 +176,8 @@ class Scoring:
                 values = await resolve_refs(self._records, caller, list(columns.values()))
                 row = dict(zip(columns, values, strict=True))
                 [given] = await score_output(call.exception or call.output, row, scorers, ask)
-            return {"call_id": call_id, "score": given.value, "problem": given.problem}
+            problem = None if given.problem is None else given.problem.reason
+            return {"call_id": call_id, "score": given.value, "problem": problem}
 
         return list(await asyncio.gather(*map(score, dict.fromkeys(call_ids))))
 
