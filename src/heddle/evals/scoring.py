@@ -164,7 +164,8 @@ class Scoring:
                 values = await resolve_refs(self._records, caller, list(columns.values()))
                 row = dict(zip(columns, values, strict=True))
                 [given] = await score_output(call.exception or call.output, row, scorers, ask)
-            return {"call_id": call_id, "score": given.value, "problem": given.problem}
+            problem = None if given.problem is None else given.problem.reason
+            return {"call_id": call_id, "score": given.value, "problem": problem}
 
         return list(await asyncio.gather(*map(score, dict.fromkeys(call_ids))))
 

@@ -61,6 +61,12 @@ class Plan:
     scorers: Sequence[Scorer]
     trials: int
 
+    async def cases(self) -> AsyncIterator[Case]:
+        """Every row of the dataset, once per trial; raises as `Dataset.rows` does."""
+        for trial in range(self.trials):
+            async for row in self.dataset.rows():
+                yield Case(f"{row.place}/{trial}", row.example, row.value, trial)
+
 
 async def read_plan(reader: ObjectReader, ref: str) -> Plan:
     """The evaluation behind a ref in either form; raises HeddleError for what cannot be read or run.
@@ -215,7 +221,8 @@ class Evaluations:
         root = Root(derived_id(run_id), project, times.now(), plan.ref, model, label)
         problem: str | None = "The run was stopped"
         try:
-            result = await self._plan_run(plan, asked, caller, root, patience=1).execute()
+            run = self._make_run(caller, root, asked.op_name, asked, plan.scorers, plan.cases, patience=1)
+            result = await run.execute()
             problem = None
         except HeddleError as error:
             problem = error.reason
@@ -261,7 +268,8 @@ class Evaluations:
         plan, model = await read_plan(reader, spec.evaluation_ref), await read_model(reader, spec.model_ref)
         report = _report(run, plan.dataset.count * plan.trials)
         root = spec.root(job, plan.label)
-        result = await self._plan_run(plan, model, run.caller, root, patience=PATIENCE, report=report).execute()
+        at_work = self._make_run(run.caller, root, model.op_name, model, plan.scorers, plan.cases, report=report)
+        result = await at_work.execute()
         await report(result.cases)
         return asdict(result)
 
@@ -302,16 +310,6 @@ class Evaluations:
         root = Root(times.uuid7(), project_id, times.now(), plan.ref, model)
         await self._make_run(caller, root, "Model.predict", None, plan.scorers, cases).execute()
         return root.id
-
-    def _plan_run(
-        self, plan: Plan, model: Model, caller: Caller, root: Root, *, patience: int, report: Report | None = None
-    ) -> EvaluationRun:
-        async def cases() -> AsyncIterator[Case]:
-            for trial in range(plan.trials):
-                async for row in plan.dataset.rows():
-                    yield Case(f"{row.place}/{trial}", row.example, row.value, trial)
-
-        return self._make_run(caller, root, model.op_name, model, plan.scorers, cases, patience, report)
 
     def _make_run(
         self, caller: Caller, root: Root, op: str, model: Model | None, scorers: Sequence[Scorer],

@@ -126,7 +126,7 @@ class Improvements:
         async for _ in self._records.read_calls(caller, asked.project_id, **chosen, limit=1, columns=["id"]):
             break
         for other in await self._jobs.query(asked.project_id, [KIND], OPEN):
-            if other.body["model_id"] == model.id and "outcome" not in (other.progress or {}):
+            if other.body["model_id"] == model.id and "outcome" not in other.progress:
                 raise Conflict(f"The improvement {other.id} of {model.name!r} is at work; stop it first, or wait")
         return await self._jobs.submit(KIND, caller, asked.project_id, {**body, "model_id": model.id})
 
@@ -157,7 +157,7 @@ class Improvements:
     async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:  # noqa: ARG002
         """Give up the training job of an improvement that failed or was stopped."""
         now = await self._jobs.read(job.project_id, job.id) or job
-        for step in (now.progress or {}).get("steps", ()):
+        for step in now.progress.get("steps", ()):
             if step["name"] == "training" and step["state"] == "running":
                 await self._training.supervisor.cancel(derived_id(f"{job.id}/training/{step['number']}"))
 
@@ -430,7 +430,7 @@ class Improvements:
         needed: dict[int, str] = {}
         for job in await self._jobs.query(model.project_id, [KIND], OPEN):
             if job.body["model_id"] == model.id:
-                steps = [step["result"].get("step") for step in (job.progress or {}).get("steps", ())]
+                steps = [step["result"].get("step") for step in job.progress.get("steps", ())]
                 known = [step for step in steps if step is not None]
                 needed |= dict.fromkeys({*known[:1], *known[-2:]}, f"the improvement {job.id} needs it")
         return needed

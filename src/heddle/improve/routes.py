@@ -1,6 +1,6 @@
 """The improvement routes: start one, read its timeline, stop it."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Response
 
@@ -15,6 +15,7 @@ from heddle.improve.schemas import (
     ImprovementQueryRes,
     ImprovementReq,
     ImprovementRes,
+    State,
 )
 from heddle.improve.timeline import spent_seconds
 from heddle.store.control.eval_jobs import OPEN, JobRow
@@ -56,7 +57,7 @@ async def cancel(body: ImprovementReq, caller: Writer, jobs: JobsDep) -> Respons
 
 
 def _describe(job: JobRow) -> Json:
-    progress = {"steps": [], "outcome": None, "reason": None, **(job.progress or {})}
+    progress = {"steps": [], "outcome": None, "reason": None, **job.progress}
     request = {name: value for name, value in job.body.items() if name not in ("project_id", "model_id", "name")}
     state = job.state
     if state in OPEN and progress["steps"]:
@@ -67,7 +68,7 @@ def _describe(job: JobRow) -> Json:
         "name": job.body.get("name"),
         "model": job.body["model"],
         "model_id": job.body["model_id"],
-        "state": state,
+        "state": cast(State, state),
         "outcome": progress["outcome"],
         "reason": progress["reason"],
         "error": job.error,

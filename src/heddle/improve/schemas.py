@@ -1,9 +1,8 @@
 """Bodies of the improvement routes; an unknown key inside a part is refused, as it would improve something else."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.ci.comparison import parse_condition
@@ -153,6 +152,9 @@ Outcome = Literal["promoted", "refused", "rolled_back"]
 StepName = Literal["select", "baseline", "rollouts", "training", "gate", "promotion", "watch"]
 
 
+Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+
+
 class StepSchema(ResponseModel):
     """One entry of the timeline; `seconds` of CPU time, `result` what it came to so far."""
 
@@ -160,8 +162,8 @@ class StepSchema(ResponseModel):
     number: int | None
     """Which of the rollouts or training jobs, from 1."""
     state: Literal["running", "succeeded", "stopped"]
-    started_at: datetime
-    ended_at: datetime | None
+    started_at: Instant
+    ended_at: Instant | None
     seconds: float
     result: Json
 
@@ -179,8 +181,8 @@ class ImprovementSchema(ResponseModel):
     reason: str | None
     """Why the gate refused, or why it was taken back."""
     error: str | None
-    created_at: datetime
-    ended_at: datetime | None
+    created_at: Instant
+    ended_at: Instant | None
     spent_seconds: float
     budget_seconds: float
     request: Json

@@ -5,31 +5,18 @@ CPU seconds are those of the server and its processes while a step is at work.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict, TypeVar, cast
+from typing import Literal, NotRequired, TypedDict, TypeVar, cast
 
 from heddle.auth import Caller
 from heddle.evals.jobs import JobRun
 from heddle.evals.scorers import Scorer
-from heddle.improve.schemas import ImprovementCreateReq
+from heddle.improve.schemas import ImprovementCreateReq, StepName
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.training import ModelRow
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
 R = TypeVar("R", bound=Mapping[str, object])
-
-
-class Step(TypedDict):
-    """One entry, as it is stored and shown."""
-
-    name: str
-    number: int | None
-    state: str
-    started_at: str
-    ended_at: str | None
-    seconds: float
-    result: Json
-    """What it came to so far."""
 
 
 class Part(TypedDict):
@@ -122,16 +109,16 @@ class Timeline:
     """The progress of one job, stored whenever a step begins, gets on or ends."""
 
     def __init__(self, job: JobRow, run: JobRun, budget_seconds: float, meter: Meter) -> None:
-        self._progress: Json = {"steps": [], **(job.progress or {})}
+        self._progress: Json = {"steps": [], **job.progress}
         self._run = run
         self._budget = budget_seconds
         self._job_id, self._meter = job.id, meter
         meter.marks.setdefault(job.id, meter.read())
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Json]:
         """The entries, in the order in which they began."""
-        steps: list[Step] = self._progress["steps"]
+        steps: list[Json] = self._progress["steps"]
         return steps
 
     @property
@@ -144,11 +131,11 @@ class Timeline:
         """CPU seconds of the budget that are left."""
         return max(0.0, self._budget - self.spent)
 
-    def find(self, name: str, number: int | None = None) -> Step | None:
+    def find(self, name: StepName, number: int | None = None) -> Json | None:
         """The entry of a step that was begun."""
         return next((step for step in self.steps if (step["name"], step["number"]) == (name, number)), None)
 
-    async def do(self, name: str, work: Callable[[], Awaitable[R]], number: int | None = None) -> R:
+    async def do(self, name: StepName, work: Callable[[], Awaitable[R]], number: int | None = None) -> R:
         """The result of a step, which is worked on unless it is done; raises what the work does, BudgetSpent again."""
         step = self.find(name, number)
         if step is None:
@@ -195,10 +182,10 @@ class Timeline:
         self._at_work["seconds"] = max(self._at_work["seconds"], seconds)
 
     @property
-    def _at_work(self) -> Step:
+    def _at_work(self) -> Json:
         return next(step for step in reversed(self.steps) if step["state"] == "running")
 
-    async def _end(self, step: Step, state: str) -> None:
+    async def _end(self, step: Json, state: Literal["succeeded", "stopped"]) -> None:
         self._count(step)
         step["state"], step["ended_at"] = state, times.to_iso(times.now())
         await self._run.progress(self._progress)
@@ -209,14 +196,14 @@ class Timeline:
                 self._count(step)
         await self._run.progress(self._progress)
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: Json) -> None:
         now = self._meter.read()
         if step["name"] != "watch":
             step["seconds"] = round(step["seconds"] + now - self._meter.marks[self._job_id], 3)
         self._meter.marks[self._job_id] = now
 
 
-def spent_seconds(steps: Sequence[Step]) -> float:
+def spent_seconds(steps: Sequence[Json]) -> float:
     """CPU seconds that steps took; watching takes none."""
     return float(sum(step["seconds"] for step in steps))
 

@@ -107,3 +107,14 @@ def test_scorers_that_do_not_run_here_are_listed(lab: Lab) -> None:
         assert answer.status_code == 400, answer.text
         assert all(ref in answer.json()["reason"] for ref in reasons) and good not in answer.json()["reason"]
     assert lab.jobs() == []
+
+
+def test_a_preview_says_why_a_call_has_no_score(lab: Lab) -> None:
+    ids = stored(lab, {"inputs": {"target": "a"}, "output": "a"}, {"inputs": {}, "output": "a"})
+    scorer = {"_type": "ExactMatchScorer", "_class_name": "ExactMatchScorer", "name": "match"}
+    results = lab.wire.post("/calls/score/preview", call_ids=[*ids, "unknown"], scorer=scorer)["results"]
+    assert [result["call_id"] for result in results] == [*ids, "unknown"]
+    assert [result["score"] for result in results] == [{"exact_match": True}, None, None]
+    missing = "The scorer match needs the column 'target', which the row does not have"
+    assert [result["problem"] for result in results] == [None, missing, "There is no such call that has ended"]
+    assert feedback(lab, ids[0]) == []

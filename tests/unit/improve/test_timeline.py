@@ -28,7 +28,7 @@ def test_a_timeline_counts_what_the_meter_shows() -> None:
     stored: list[Json] = []
     clock = iter(range(0, 1000, 10))
     meter = Meter(lambda: float(next(clock)))
-    job: Any = SimpleNamespace(id="one", progress=None)
+    job: Any = SimpleNamespace(id="one", progress={})
 
     async def store(progress: Json) -> None:
         stored.append(progress)

@@ -131,7 +131,7 @@ class ReplayJobs:
         """Choose, ask, store; returns the counts."""
         spec = ReplayCreateReq.model_validate({**job.body, "project_id": job.project_id})
         changes = await read_changes(ObjectReader(self._store, run.caller), spec)
-        if not (job.progress or {}).get("chosen"):
+        if not job.progress.get("chosen"):
             await self._choose(job, run, spec)
         await self._start_root(job, run.caller)
         while items := await self._store.replays.left(job.id, _PAGE):
@@ -146,7 +146,7 @@ class ReplayJobs:
     async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:
         """End the call of a replay that failed or was cancelled."""
         project = run.caller.open(job.project_id)
-        if (job.progress or {}).get("chosen") or await self._store.calls.exists(project, job.id):
+        if job.progress.get("chosen") or await self._store.calls.exists(project, job.id):
             await self._end_root(job, run.caller, await self.counts(job.id), problem)
 
     async def _choose(self, job: JobRow, run: JobRun, spec: ReplayCreateReq) -> None:
