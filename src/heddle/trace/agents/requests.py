@@ -181,16 +181,14 @@ class AgentsQueryFilters(RequestModel):
     agent_name: str | None = None
 
 
-class _PageReq(RequestModel):
-    project_id: str
+class _PageReq(ProjectReq):
     sort_by: list[AgentSortBy] | None = None
     limit: Limit = 100
     offset: Offset = 0
     include_costs: bool = False
 
 
-class _StartedReq(RequestModel):
-    project_id: str
+class _StartedReq(ProjectReq):
     started_after: datetime | None = None
     started_before: datetime | None = None
 
