@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ RESULT = "RESULT "
 _TIMEOUT = inspect.signature(httpx.Client).parameters["timeout"].default
 _TIMEOUT.connect = _TIMEOUT.read = _TIMEOUT.write = _TIMEOUT.pool = 120.0
 """On a busy machine an answer may take longer than the five seconds that httpx waits unless told otherwise."""
+# A client reads the certificates of all authorities, 20 ms of a processor; tests have thousands of clients.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 class Wire:
