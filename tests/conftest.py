@@ -168,6 +168,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Leave out files that were named but not chosen; what is listed as different behind vLLM must be so there."""
     config.stash[selection.HAS_TORCH] = "torch" in sys.modules
+    if "torch" in sys.modules:
+        # Other tests run beside; threads that wait for each other take a core from them.
+        sys.modules["torch"].set_num_threads(1)
     config.hook.pytest_deselected(items=[item for item in items if not selection.is_chosen(item.path, config)])
     items[:] = [item for item in items if selection.is_chosen(item.path, config)]
     for item in items if SWITCH else ():
