@@ -76,6 +76,8 @@ lint: .venv/.dev
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
+QUICK := -m "not thorough" --hypothesis-profile=quick
+
 # $(call pytest,arguments): one part after the other, as no worker ever gives memory back (torch's least of all); 5 is
 # "no tests", which a part may well have. Each worker imports every test of its part, so what was compiled is kept.
 # Two arenas keep what a worker freed from staying with it.
@@ -89,13 +91,13 @@ test-all: export HEDDLE_SCREENS := $(CURDIR)/.cache/screens
 test test-all: | .cache $(KEPT)
 	@$(MAKE) --no-print-directory -j4 .venv/.dev clients $(if $(filter test-all,$@),.cache/.newer-art)
 	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	  $(call pytest,$(if $(filter test,$@),-m "not thorough" --hypothesis-profile=quick)); \
+	  $(call pytest,$(if $(filter test,$@),$(QUICK))); \
 	  wait $$lint || { cat .cache/lint.log; echo "heddle: lint or types failed"; exit 1; }; exit $$tested
 	@echo "heddle: lint, types and tests passed"
 
 test-fast: .venv/.dev
 	@test -n "$(PACKAGE)" || { echo "which package of src/heddle? make test-fast PACKAGE=store"; exit 2; }
-	@$(PYTEST) tests/unit -n $(WORKERS) -q -m "not thorough" --package $(PACKAGE) $(PYTEST_ARGS)
+	@$(PYTEST) tests/unit -n $(WORKERS) -q $(QUICK) --package $(PACKAGE) $(PYTEST_ARGS)
 
 soak: .venv/.dev clients
 	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak -s -v $(PYTEST_ARGS)
@@ -117,10 +119,10 @@ test-python: .clients/tools/.installed
 	  python=$$($(PYTHON) -m tests.support.pythons $$version) || continue; \
 	  bin=.clients/python-$$version/bin; \
 	  $(MAKE) --no-print-directory .clients/python-$$version/.installed PYTHON=$$python || exit 1; \
-	  $$bin/pytest --part unit -n $(WORKERS) -q -m "not thorough" $(PYTEST_ARGS) || exit 1; \
+	  $$bin/pytest --part unit -n $(WORKERS) -q $(QUICK) $(PYTEST_ARGS) || exit 1; \
 	  if $$bin/python -c "import torch" 2>/dev/null; then \
-	    $$bin/pytest tests/unit --part torch -n $(WORKERS) -q -m "not thorough" $(PYTEST_ARGS) || exit 1; \
-	    $$bin/pytest tests/clients -n $(WORKERS) -q -m "not thorough" $(PYTEST_ARGS) || exit 1; \
+	    $$bin/pytest tests/unit --part torch -n $(WORKERS) -q $(QUICK) $(PYTEST_ARGS) || exit 1; \
+	    $$bin/pytest tests/clients -n $(WORKERS) -q $(QUICK) $(PYTEST_ARGS) || exit 1; \
 	  else echo "heddle: no torch for Python $$version: tests that need a model are skipped"; fi; \
 	  echo "heddle: the unit and client tests passed on Python $$version"; \
 	done

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ RESULT = "RESULT "
 _TIMEOUT = inspect.signature(httpx.Client).parameters["timeout"].default
 _TIMEOUT.connect = _TIMEOUT.read = _TIMEOUT.write = _TIMEOUT.pool = 120.0
 """On a busy machine an answer may take longer than the five seconds that httpx waits unless told otherwise."""
+# A client reads the certificates of all authorities, 20 ms of a processor; tests have thousands of clients.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 class Wire:
@@ -165,6 +168,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Leave out files that were named but not chosen; what is listed as different behind vLLM must be so there."""
     config.stash[selection.HAS_TORCH] = "torch" in sys.modules
+    if "torch" in sys.modules:
+        # Other tests run beside; threads that wait for each other take a core from them.
+        sys.modules["torch"].set_num_threads(1)
     config.hook.pytest_deselected(items=[item for item in items if not selection.is_chosen(item.path, config)])
     items[:] = [item for item in items if selection.is_chosen(item.path, config)]
     for item in items if SWITCH else ():

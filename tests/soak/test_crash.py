@@ -124,8 +124,14 @@ def test_second_sigterm_forces(heddle: HeddleProcess) -> None:
         process.send_signal(signal.SIGTERM)
         until(lambda: refuses(heddle.url) or process.poll() is not None, "the server refuses new work")
         assert process.poll() is None, "the request in flight was not waited for"
-        process.send_signal(signal.SIGTERM)
-        process.wait(120)
+
+        def signal_again() -> bool:
+            process.send_signal(signal.SIGTERM)  # for a second taken for the first one
+            return process.poll() is not None
+
+        until(signal_again, "the server ends")
+    assert process.poll() == 1
+    assert "SIGTERM again, ending at once" in heddle.log()
     heddle.start()
     assert_sound(heddle.data)
 

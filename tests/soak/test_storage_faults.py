@@ -20,11 +20,13 @@ from tests.support.cli import heddle
 from tests.support.faulty_disk import FAULTS, FaultyDisk
 from tests.support.patience import strain
 from tests.support.preload import has_compiler
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 ONE_SEED = os.environ.get("HEDDLE_FAULT_SEED")
 SEEDS = [int(ONE_SEED)] if ONE_SEED else list(range(100 if SOAK else 2))
+each_seed = pytest.mark.parametrize("seed", with_breadth(SEEDS))
 pytestmark = [
     scale.on_sqlite,
     pytest.mark.skipif(not has_compiler(), reason="no C compiler (or not Linux): the disk cannot be made to fail"),
@@ -70,7 +72,7 @@ def read_back(process: Process, acknowledged: list[Item], seed: int) -> None:
     assert "Traceback" not in process.log(), f"seed {seed}: {process.log()[-3000:]}"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_power_cut_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
     """The power goes in the middle of an operation; of unflushed writes any sectors are there, of renames the first."""
     chance = random.Random(f"cut {seed}")
@@ -85,7 +87,7 @@ def test_power_cut_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_failing_operation_is_refused_and_no_more(tmp_path: Path, fault: str, seed: int) -> None:
     """Requests that an operation fails are refused with a reason, the next are stored, and then the power goes, too."""
     chance = random.Random(f"{fault} {seed}")
@@ -107,7 +109,7 @@ def test_failing_operation_is_refused_and_no_more(tmp_path: Path, fault: str, se
     read_back(process, acknowledged, seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_flush_that_lies_is_never_silently_wrong(tmp_path: Path, seed: int) -> None:
     """A disk that answers flushes without doing them loses what it likes: what is read then is right, or is named."""
     chance = random.Random(f"lie {seed}")

@@ -13,6 +13,7 @@ from heddle.settings import Settings
 from heddle.store.sqlite.store import open_store
 from heddle.trace.alerts.service import AlertService
 from heddle.trace.project import Retention
+from tests.support.patience import strain
 
 INTERVAL = 0.01
 
@@ -43,7 +44,7 @@ def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await alerts.start()
         await watching.start()
         try:
-            await asyncio.wait_for(have_gone_on.wait(), 30)
+            await asyncio.wait_for(have_gone_on.wait(), 30 * strain())
         finally:
             purging.cancel()
             await asyncio.gather(purging, return_exceptions=True)

@@ -23,6 +23,7 @@ from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow, inference_places
 from heddle.store.control.monitors import AlertRow, DeliveryRow, alert_deliveries
 from heddle.store.control.training import JobRow, LeaseLost, train_jobs
+from tests.support.patience import strain
 from tests.support.postgres import postgres
 from tests.support.servers import Two, end_leases, two, until
 
@@ -485,7 +486,7 @@ def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest
             works.register("kind", hang)
             await works.start()
             job = await asks.submit("kind", LOCAL, "team/p", {})
-            await asyncio.wait_for(began.wait(), 30)
+            await asyncio.wait_for(began.wait(), 30 * strain())
             await asks.cancel("team/p", job.id)
             assert (await asyncio.wait_for(asks.wait("team/p", job.id), 30)).state == "cancelled"
             await works.stop()

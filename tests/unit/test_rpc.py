@@ -9,6 +9,7 @@ import pytest
 
 from heddle.errors import Busy, HeddleError, StorageFull, Unavailable, ValidationFailed
 from heddle.ipc.rpc import Client, Server
+from tests.support.patience import strain
 
 
 def test_calls_are_answered_in_any_order_and_failures_travel(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_what_waits_is_told_when_the_server_has_gone(tmp_path: Path) -> None:
             client = await Client.connect(tmp_path / "socket", Unavailable("The server has ended"))
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(client.call("anything"), 30)
-            await asyncio.wait_for(client.ended.wait(), 30)
+            await asyncio.wait_for(client.ended.wait(), 30 * strain())
             with pytest.raises(HeddleError, match="has ended"):
                 await client.call("more")
             client.hang_up()
@@ -77,7 +78,7 @@ def test_an_answer_that_cannot_be_read_leaves_nobody_waiting(tmp_path: Path) -> 
             client = await Client.connect(tmp_path / "socket", Unavailable("The server has ended"))
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(client.call("anything"), 30)
-            await asyncio.wait_for(client.ended.wait(), 30)
+            await asyncio.wait_for(client.ended.wait(), 30 * strain())
 
     asyncio.run(main())
 
@@ -95,7 +96,7 @@ def test_a_client_that_dies_does_not_undo_what_it_asked_for(tmp_path: Path) -> N
         await server.listen(tmp_path / "socket")
         client = await Client.connect(tmp_path / "socket", Unavailable("The server has ended"))
         asking = asyncio.create_task(client.call("write"))
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 30 * strain())
         asking.cancel()
         client.hang_up()
         gate.set()

@@ -13,12 +13,13 @@ from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.engine.local.client import LocalEngine
 from heddle.inference.served_model import TINY
 from heddle.wire.training import PolicyName
+from tests.support.patience import strain
 from tests.support.policies import ADDRESS, POLICY, Served, drop, served
 
 
 def run(work: Any) -> None:
     """The body of a test."""
-    asyncio.run(asyncio.wait_for(work, 110))
+    asyncio.run(asyncio.wait_for(work, 110 * strain()))
 
 
 def test_each_step_answers_for_itself_and_the_name_means_the_pointed_one(tmp_path: Path) -> None:

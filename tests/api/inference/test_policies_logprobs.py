@@ -14,6 +14,7 @@ from heddle.inference.served_model import TINY, TINY_FOLDER
 from heddle.models.load import load_model
 from tests.support.chat import USER, data_lines, encoded
 from tests.support.forward import Runner
+from tests.support.patience import strain
 from tests.support.policies import ADDRESS, Served, served
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -21,7 +22,7 @@ TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type"
 
 def run(work: Any) -> None:
     """The body of a test."""
-    asyncio.run(asyncio.wait_for(work, 110))
+    asyncio.run(asyncio.wait_for(work, 110 * strain()))
 
 
 async def opened(data: Path) -> AsyncIterator[Served]:

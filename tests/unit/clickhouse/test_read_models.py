@@ -187,37 +187,35 @@ def test_the_groups_with_most_calls(tmp_path: Path, seed: int) -> None:
 
 
 @each_seed
-def test_every_measure(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("project", with_breadth((*PROJECTS, "unknown")))
+def test_every_measure(tmp_path: Path, project: str, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
         found = CallAggregates(stores.clickhouse, stores.control)
-        for project in (*PROJECTS, "unknown"):
-            for query in _queries(project):
-                start, middle = BEGIN - chance.randrange(times.DAY), BEGIN + chance.randrange(SPREAD)
-                days = WHOLE[0] // times.DAY * times.DAY
-                kinds = [
-                    [UniformRun(0, start, 10**10 + 1, start, WHOLE[1])],
-                    [UniformRun(0, days, times.DAY, days + 5, WHOLE[1] - 7)],
-                    [UniformRun(n, days + n * times.DAY, times.DAY, *_day(days, n)) for n in range(5)],
-                    [
-                        UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle),
-                        UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1]),
-                    ],
-                    [],
-                ]
-                for runs in kinds:
-                    for keys in ((), ("op",), ("user",), ("thread_id",)):
-                        counts = CallAggregate(query, CALLS_AND_ERRORS, keys, runs)
-                        await _compare(found, stores.sqlite.call_aggregates, counts)
-                    errors = CallAggregate(query, OF_ERRORS, ("name", "error_group"), runs)
-                    await _compare(found, stores.sqlite.call_aggregates, errors)
-                    for of, names in METRICS.items():
-                        measures = [
-                            Measure(f"{function}_{name}", function, Value(name))
-                            for name in names
-                            for function in FUNCTIONS
-                        ]
-                        asked = CallAggregate(query, measures, ("model",) if of == "usage" else (), runs, of)
-                        await _compare(found, stores.sqlite.call_aggregates, asked)
+        for query in _queries(project):
+            start, middle = BEGIN - chance.randrange(times.DAY), BEGIN + chance.randrange(SPREAD)
+            days = WHOLE[0] // times.DAY * times.DAY
+            kinds = [
+                [UniformRun(0, start, 10**10 + 1, start, WHOLE[1])],
+                [UniformRun(0, days, times.DAY, days + 5, WHOLE[1] - 7)],
+                [UniformRun(n, days + n * times.DAY, times.DAY, *_day(days, n)) for n in range(5)],
+                [
+                    UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle),
+                    UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1]),
+                ],
+                [],
+            ]
+            for runs in kinds:
+                for keys in ((), ("op",), ("user",), ("thread_id",)):
+                    counts = CallAggregate(query, CALLS_AND_ERRORS, keys, runs)
+                    await _compare(found, stores.sqlite.call_aggregates, counts)
+                errors = CallAggregate(query, OF_ERRORS, ("name", "error_group"), runs)
+                await _compare(found, stores.sqlite.call_aggregates, errors)
+                for of, names in METRICS.items():
+                    measures = [
+                        Measure(f"{function}_{name}", function, Value(name)) for name in names for function in FUNCTIONS
+                    ]
+                    asked = CallAggregate(query, measures, ("model",) if of == "usage" else (), runs, of)
+                    await _compare(found, stores.sqlite.call_aggregates, asked)
 
     compared(tmp_path, seed, work)
 

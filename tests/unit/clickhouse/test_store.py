@@ -9,6 +9,7 @@ from heddle import settings
 from heddle.store import base
 from heddle.store.clickhouse import store as scale
 from tests.support.clickhouse import clickhouse_process
+from tests.support.patience import strain
 
 
 def test_a_fault_of_ours_does_not_end_upkeep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +28,7 @@ def test_a_fault_of_ours_does_not_end_upkeep(tmp_path: Path, monkeypatch: pytest
 
         monkeypatch.setattr(store.calls, "keep_up", keep_up)
         try:
-            await asyncio.wait_for(again.wait(), 30)
+            await asyncio.wait_for(again.wait(), 30 * strain())
         finally:
             await store.close()
 

@@ -17,6 +17,7 @@ from heddle.store.clickhouse.store import _LOCK, migrate
 from heddle.store.control.pending_calls import call_halves
 from heddle.store.postgres import connection
 from tests.support import scale, two_stores
+from tests.support.patience import strain
 from tests.support.written_calls import AT, PROJECT, first_half, second_half
 
 pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
@@ -170,7 +171,7 @@ def test_a_server_waits_as_long_as_another_one_makes_the_tables(monkeypatch: pyt
                 while not starting.done() and not watching.execute(waits).scalar_one():
                     await asyncio.sleep(0.02)
             first.rollback()
-            await asyncio.wait_for(starting, 30)
+            await asyncio.wait_for(starting, 30 * strain())
         engine.dispose()
 
     asyncio.run(main())

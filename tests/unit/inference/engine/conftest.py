@@ -1,28 +1,19 @@
 """A small random model, loaded once, and engine cores on it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
-from heddle.inference.engine.local.options import LocalOptions  # noqa: E402
-from heddle.models.load import load_model  # noqa: E402
-from tests.support.models import make_adapter, make_model  # noqa: E402
+from heddle.inference.engine.local.engine import EngineCore
+from heddle.inference.engine.local.options import LocalOptions
+from heddle.models.load import load_model
+from tests.support.models import make_adapter, make_model
 
 CoreMaker = Callable[..., EngineCore]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small models are fastest on one thread, and other tests run beside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
