@@ -11,7 +11,7 @@ import orjson
 
 from heddle.store.base import Store
 from heddle.wire import refs
-from heddle.wire.call_summary import PLAIN, problem_of
+from heddle.wire.call_summary import NO_MODEL, PLAIN, problem_of
 from heddle.wire.calls import STATUS_WORDS, SUCCESS, CallRow, CallsQuery, Filter, SortTerm
 from heddle.wire.conversation.call import of_call, of_value
 from heddle.wire.conversation.parts import media
@@ -95,7 +95,7 @@ def by_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def models_of(call: CallRow) -> list[str]:
     """The models that a call used."""
-    return list(_usage(_load(call.summary)))
+    return [model for model in _usage(_load(call.summary)) if model != NO_MODEL]
 
 
 def _named_model(inputs: Any) -> str | None:
@@ -140,7 +140,7 @@ def _sum_usage(usage: dict[str, dict[str, Any]], at: int, cost: CostOf) -> tuple
     priced = [amount for amount in dollars if amount is not None]
     tokens = sum(_tokens(entry) for entry in usage.values())
     most = max(usage, key=lambda name: _tokens(usage[name]))
-    return most, tokens or None, sum(priced) if priced else None
+    return None if most == NO_MODEL else most, tokens or None, sum(priced) if priced else None
 
 
 def scores_of(feedback: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
