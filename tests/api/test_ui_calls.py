@@ -174,6 +174,15 @@ def test_calls_are_found_by_what_they_cost(wire: Wire) -> None:
     assert wire.post("/_ui/api/calls/summary", cost=cheap)["count"] == 2
 
 
+def test_a_span_without_a_model_names_none(wire: Wire) -> None:
+    """Its usage stands in an entry of its own, whose name is no model's."""
+    counts = {"usage": {"usage": {"input_tokens": 3, "output_tokens": 4}}}
+    store(wire, call(wire, datetime.now(UTC), summary=counts))
+    (row,) = rows(wire.post("/_ui/api/calls"))
+    assert (row.get("model"), row["tokens"]) == (None, 7)
+    assert wire.post("/_ui/api/calls/facets")["models"] == []
+
+
 def test_facets_name_what_the_calls_hold(wire: Wire) -> None:
     usage = {"my.model": {"requests": 1, "prompt_tokens": 1}}
     store(wire, call(wire, datetime.now(UTC), inputs={"a.b": {"c": 1}}, output={"d": [1]}, summary={"usage": usage}))

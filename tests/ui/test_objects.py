@@ -124,7 +124,7 @@ def test_a_version_is_deleted_and_a_missing_one_says_so(page: Page, stored: Stor
     expect(page.get_by_role("navigation", name="Versions").get_by_role("listitem")).to_have_count(1)
     watched.allow("404")
     page.goto(f"/{wire.project}/weave/objects/nothing-here/versions/latest")
-    expect(page.get_by_role("alert")).to_contain_text("Not found")
+    expect(page.get_by_role("alert")).to_contain_text("It may have been deleted, or its address is mistyped.")
 
 
 @pytest.mark.thorough

@@ -15,6 +15,8 @@ _COSTS = (
     "cache_read_input_tokens_total_cost",
     "cache_creation_input_tokens_total_cost",
 )
+NO_MODEL = "usage"
+"""The entry of `summary.usage` for a span that names no model."""
 _PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from heddle.errors import InvalidField, InvalidRequest
 from heddle.store.clickhouse import calls
-from heddle.wire.calls import CallsQuery, CostTest, End, Filter, SortTerm, Start, Usage, UsageRow
+from heddle.wire.calls import CallsQuery, CostTest, End, Filter, ModelUsage, SortTerm, Start, Usage, UsageRow, UsageSum
 from heddle.wire.query import Compare, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 from tests.support.clickhouse import MISSING
 from tests.support.queried_calls import BODIES, PROJECT, asked, listed, reads_of, written
@@ -156,9 +156,9 @@ def test_spans_leave_their_usage_to_what_is_below_them(tmp_path: Path) -> None:
     in_both(tmp_path, work)
 
 
-def price(model: str, at: int, *, requests: int, prompt_tokens: int, **_tokens: int) -> float | None:
+def price(used: Usage | ModelUsage | UsageSum, at: int) -> float | None:
     """A dollar for ten tokens, nothing known of odd requests."""
-    return prompt_tokens / 10 if requests == 1 and prompt_tokens % 7 else None
+    return used.prompt / 10 if used.requests == 1 and used.prompt % 7 else None
 
 
 def test_dumps_come_in_the_order_of_ids_until_they_are_many(tmp_path: Path) -> None:

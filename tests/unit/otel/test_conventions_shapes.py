@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from heddle.trace.otel.reading import KINDS
+from heddle.wire.conversation.call import of_call
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import event_of, seen, span_of
 
@@ -184,6 +185,27 @@ def test_tools_of_traceloop_have_the_arguments_of_their_function(
     entity = {"traceloop.entity.input": text(input), "traceloop.entity.output": text(output)}
     agent = of({"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", **entity})
     assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("get_weather", arguments, result)
+
+
+def test_results_of_autogen_stand_beside_their_message() -> None:
+    result = {"name": "add", "content": "3", "call_id": "c1", "is_error": False}
+    values = {f"llm.input_messages.0.function.0.{name}": value for name, value in result.items()}
+    agent = of({"openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "function", **values})
+    assert agent.input_messages == [
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "3"}]}
+    ]
+
+
+def test_runs_of_google_adk_say_what_was_asked_and_answered() -> None:
+    """OpenInference has the arguments of the runner and its last event."""
+    asked = {"user_id": "ann", "invocation_id": None, "new_message": {"parts": [{"text": "hello"}], "role": "user"}}
+    event = {"content": {"parts": [{"text": "hi"}], "role": "model"}, "finish_reason": "STOP", "author": "clerk"}
+    agent = of({"openinference.span.kind": "CHAIN", "input.value": text(asked), "output.value": text(event)})
+    assert agent.input_messages == HELLO
+    assert agent.output_messages == [{**HI[0], "finish_reason": "STOP"}]
+    found = of_call({"input.value": asked}, {"output.value": event})
+    assert [message["parts"] for message in found.messages] == [HELLO[0]["parts"]]
+    assert [message["parts"] for message in found.choices[0].messages] == [HI[0]["parts"]]
 
 
 def test_agents_of_traceloop_say_what_their_function_was_given_and_gave() -> None:

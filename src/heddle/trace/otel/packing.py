@@ -31,6 +31,7 @@ from heddle.trace.otel.span import (
     to_dump,
 )
 from heddle.wire import jsontext, refs, times
+from heddle.wire.call_summary import NO_MODEL
 from heddle.wire.calls import ERROR, SUCCESS, End, SharedText, Start, Usage
 from heddle.wire.content import LONG_STRING
 from heddle.wire.jsontypes import Json
@@ -161,7 +162,7 @@ class SpanPacker:
         if not model:
             parameters = found.attributes.get("model_parameters")
             model = parameters.get("model") if isinstance(parameters, dict) else None
-        summary = {"usage": {_to_text(model) or "usage": {**_NO_USAGE, **found.usage}}}
+        summary = {"usage": {_to_text(model) or NO_MODEL: {**_NO_USAGE, **found.usage}}}
         end = End(
             project=start.project,
             id=start.id,

@@ -12,7 +12,7 @@ import orjson
 from heddle.store.base import Store
 from heddle.trace.calls.packing import usage_entries
 from heddle.wire import refs
-from heddle.wire.call_summary import problem_of
+from heddle.wire.call_summary import NO_MODEL, problem_of
 from heddle.wire.calls import PLAIN_KIND, STATUS_WORDS, SUCCESS, CallRow, CallsQuery, CostOf, Filter, SortTerm, Usage
 from heddle.wire.conversation.call import of_call, of_value
 from heddle.wire.conversation.parts import media
@@ -96,7 +96,7 @@ def by_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def models_of(call: CallRow) -> list[str]:
     """The models that a call used."""
-    return [used.model for used in _usage(_load(call.summary))]
+    return [used.model for used in _usage(_load(call.summary)) if used.model != NO_MODEL]
 
 
 def _named_model(inputs: Any) -> str | None:
@@ -115,8 +115,9 @@ def _usage(summary: Any) -> list[Usage]:
 def _sum_usage(usage: Sequence[Usage], at: int, cost: CostOf) -> tuple[str | None, int | None, float | None]:
     """The model used most, all tokens, and dollars (None where no model has a price)."""
     tokens = {used.model: used.prompt + used.completion or used.total or 0 for used in usage}
-    most = max(tokens, key=lambda model: tokens[model], default=None)
-    return most, sum(tokens.values()) or None, sum_of_costs(cost(used, at) for used in usage)
+    most = max(tokens, key=lambda model: tokens[model], default=NO_MODEL)
+    dollars = sum_of_costs(cost(used, at) for used in usage)
+    return None if most == NO_MODEL else most, sum(tokens.values()) or None, dollars
 
 
 def scores_of(feedback: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

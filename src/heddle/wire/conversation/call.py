@@ -13,6 +13,7 @@ from heddle.wire.conversation.messages import (
     KNOWN_ROLES,
     SYSTEM,
     flatten_batches,
+    is_event,
     is_message,
     join_messages,
     message,
@@ -46,8 +47,9 @@ _OUTER = ("", "kwargs", "arg0", "body", "request", "params")
 """Where SDKs put a request inside the inputs of its call; empty: it is the inputs."""
 _WRAPPED_INPUTS = ("input.value", "mlflow.spanInputs", "traceloop.entity.input", "pydantic_ai.all_messages")
 _INPUTS = (
-    *("messages", "gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "input_messages", "contents"),
-    *("ai.prompt", "ai.prompt.messages", *_WRAPPED_INPUTS, "chat_history", "input", "prompt", "prompts"),
+    *("messages", "gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "input_messages"),
+    *("contents", "new_message", "ai.prompt", "ai.prompt.messages", *_WRAPPED_INPUTS),
+    *("chat_history", "input", "prompt", "prompts"),
 )
 _WRAPPED_OUTPUT = (
     *("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "output_messages", "ai.response"),
@@ -156,6 +158,8 @@ def is_answer(output: Any, levels: int = _MAX_LEVELS) -> bool:
     for name, keys in (("choices", ("message", "text", "delta")), ("candidates", ("content",))):
         if any(key in item for item in objects(output.get(name)) for key in keys):
             return True
+    if is_event(output):
+        return True
     if objects(flatten_batches(output.get("generations"))) or is_message(output) or read_result(output) is not None:
         return True
     for name in ("output", "messages"):

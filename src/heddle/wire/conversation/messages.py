@@ -233,7 +233,7 @@ def _only_thoughts(one: Json) -> bool:
 
 
 SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")
-_GIVEN = ("messages", "contents", "input", "prompt")
+_GIVEN = ("messages", "contents", "new_message", "input", "prompt")
 _MOST_WRAPPERS = 4
 
 
@@ -294,6 +294,8 @@ def read_choices(body: Any, levels: int = _MOST_WRAPPERS) -> list[list[Json]] | 
         return [[_chosen(one)] for one in objects(body["choices"])]
     if isinstance(body.get("candidates"), list):
         return [[_candidate(one)] for one in objects(body["candidates"])]
+    if is_event(body):
+        return [[_candidate(body)]]
     if isinstance(body.get("generations"), list):
         return [[_generated(one)] for one in objects(flatten_batches(body["generations"]))]
     if isinstance(body.get("output"), list) and any(is_message(item) for item in body["output"]):
@@ -317,6 +319,11 @@ def read_choices(body: Any, levels: int = _MOST_WRAPPERS) -> list[list[Json]] | 
             if found is not None:
                 return found
     return None
+
+
+def is_event(body: Json) -> bool:
+    """True for an event of Google's Agent Development Kit: a candidate of Gemini's by itself."""
+    return isinstance(content := body.get("content"), dict) and isinstance(content.get("parts"), list)
 
 
 def read_result(body: Json) -> Json | None:

@@ -17,7 +17,16 @@ from heddle.trace.otel.conventions.convention import (
 from heddle.trace.otel.conventions.genai import read_events
 from heddle.trace.otel.span import FAILED, OtelSpan, status_name
 from heddle.wire.conversation.messages import join_calls, message, messages_of, read_answer, read_request, text_message
-from heddle.wire.conversation.parts import as_list, as_object, as_text, call_part, first_of, objects, parse_json
+from heddle.wire.conversation.parts import (
+    as_list,
+    as_object,
+    as_text,
+    call_part,
+    first_of,
+    objects,
+    parse_json,
+    result_part,
+)
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -76,10 +85,16 @@ def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
 
 
 def _numbered(values: Json, prefix: str, role: str) -> list[Json]:
-    return join_calls([_message(one, role) for one in _inner(nest_attributes(values, prefix), "message")])
+    records = [one for one in objects(nest_attributes(values, prefix)) if isinstance(one.get("message"), dict)]
+    return join_calls([_message(one, role) for one in records])
 
 
-def _message(record: Json, role: str) -> Json:
+def _message(numbered: Json, role: str) -> Json:
+    record = numbered["message"]
+    if results := objects(numbered.get("function")):
+        # AutoGen's results of tools stand beside an empty message.
+        parts = [result_part(one.get("call_id"), one.get("content")) for one in results]
+        return {"role": "tool", "parts": parts}
     calls = _inner(record.get("tool_calls"), "tool_call")
     parts = [_part(one) for one in objects(record.get("contents"))]
     inside = [part.get("id") for part in parts if part.get("type") == "tool_call"]

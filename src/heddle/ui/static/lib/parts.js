@@ -158,9 +158,12 @@ export function thumbnails(media) {
 
 /** What went wrong, with the request's id and a way to try again. */
 export function failure(error, retry) {
+  const isMissing = error.status === 404;
+  const details = [isMissing && error.message, error.requestId && `Request ${error.requestId}`].filter(Boolean);
   return h("div.failure", { role: "alert" },
-    h("div", h("b", error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "This did not work"),
-      h("p", error.message), error.requestId && h("small", `Request ${error.requestId}`)),
+    h("div", h("b", isMissing ? "Not found" : error.status === 403 ? "Not allowed" : "This did not work"),
+      h("p", isMissing ? "It may have been deleted, or its address is mistyped." : error.message),
+      details.length > 0 && h("small", details.join(" · "))),
     retry && button("Try again", retry, { iconName: "refresh" }));
 }
 
