@@ -512,6 +512,9 @@ class CallConditions(BaseModel):
     wb_run_ids: list[str] | None = None
 
 
+MAX_SORT_TERMS = 20
+
+
 class OrderTerm(BaseModel):
     """One term of an order."""
 
