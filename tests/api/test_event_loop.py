@@ -91,6 +91,11 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], int]] = {
         200,
     ),
     "feedback": ("/feedback/batch/create", lambda: filled('{"batch":[', "{}", "]}", 20 * MIB), 413),
+    "long refs": (
+        "/refs/read_batch",
+        lambda: filled('{"refs":[', f'"weave:///{PROJECT}/object/o:{"0" * 43}{"/attr/a" * 10_000}"', "]}", 25 * MIB),
+        404,
+    ),
     "refs": ("/refs/read_batch", lambda: filled('{"refs":[', "1", "]}", 20 * MIB), 413),
     "spans that are none": ("/otel/v1/traces", lambda: filled(SPANS, "{}", "]}]}]}", 2 * MIB), 413),
     "a training job": (
