@@ -1,7 +1,6 @@
 """Who is calling: what a key or the session of a browser allows, and from where a request may come."""
 
 import base64
-import binascii
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -190,7 +189,7 @@ def api_key(headers: Mapping[bytes, bytes]) -> str | None:
         raise NotAuthenticated(f"The Authorization scheme is not known here; {_HOW}")
     try:
         pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace")
-    except binascii.Error:
+    except ValueError:
         raise NotAuthenticated(f"The Basic credentials are no base64; {_HOW}") from None
     return pair.partition(":")[2].strip() or None
 

@@ -91,7 +91,9 @@ class Provider:
         Raises NotAuthenticated for a sign-in that is not this browser's, or not the provider's; Forbidden for somebody
         without a role; Unavailable.
         """
-        if not secrets.compare_digest(given.get("state", ""), attempt.derive("state")):
+        if not secrets.compare_digest(
+            given.get("state", "").encode("utf-8", "replace"), attempt.derive("state").encode()
+        ):
             raise NotAuthenticated("The sign-in took too long, or was begun in another browser; try again")
         if "error" in given or "code" not in given:
             told = given.get("error_description") or given.get("error", "it sent no code")

@@ -1,10 +1,12 @@
 """Figures over spans of agents for charts, over HTTP."""
 
+import time
 from typing import Any
 
 import pytest
 
 from tests.conftest import Wire
+from tests.support import otlp
 from tests.support.agents import Trace, eq, export, hour, travelled
 
 Json = Any
@@ -94,6 +96,31 @@ def test_group_filters_of_figures(wire: Wire) -> None:
     assert counted({"measure": failed, "max": 0}, {"measure": seen, "min": hour(-1)}) == 3
     by_span = {"measure": {"alias": "n", "aggregation": "count"}, "min": 4, "group_by": [{"key": "conversation_id"}]}
     assert counted(by_span) == 0
+
+
+@pytest.mark.parametrize("values", [[-1.7e308, 0.0, 1.7e308], [5e-324, 1e-323]], ids=repr)
+def test_ranges_of_numbers_of_any_size(wire: Wire, values: list[float]) -> None:
+    spans = [
+        otlp.span(
+            *(number, number),
+            start_time_unix_nano=time.time_ns(),
+            end_time_unix_nano=time.time_ns(),
+            attributes={"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "c", "size": value},
+        )
+        for number, value in enumerate(values, 1)
+    ]
+    headers = {"project_id": wire.project, "content-type": "application/x-protobuf"}
+    content = otlp.request(*spans).SerializeToString()
+    assert wire.client.post("/agents/otel/v1/traces", content=content, headers=headers).status_code == 200
+    size = {"source": "custom_attrs_float", "key": "size"}
+    rows = stats(wire, bucket_by={"type": "number", "bins": 2, "value": size})["rows"]
+    assert sum(row["count"] for row in rows) == len(values)
+    assert (rows[0]["bucket_min"], rows[-1]["bucket_max"]) == (min(values), max(values))
+    spread = {"alias": "spread", "value": size, "bins": 2}
+    groups = wire.post("/agents/spans/query", group_by=[{"key": "conversation_id"}], group_distributions=[spread])[
+        "groups"
+    ]
+    assert [sum(one["count"] for one in each["distributions"]["spread"]["bins"]) for each in groups] == [len(values)]
 
 
 def test_figures_by_ranges_of_a_number(wire: Wire) -> None:

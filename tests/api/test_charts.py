@@ -166,6 +166,33 @@ def test_sizes_are_counted_in_round_steps(wire: Wire, calls: list[Json]) -> None
     )
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.7e308, -1.7e308, 0, 5e-324],
+        [5e-324, 1e-323, 2e-323],
+        [1e16, 1e16 + 2],
+        [1e-20, 2e-20, 5e-20],
+        [1.7e308],
+        [5e-324],
+        [0],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("bins", [1, 7])
+def test_each_number_has_its_step_however_large_or_small(wire: Wire, values: list[float], bins: int) -> None:
+    batch = [
+        _call(wire.project, number, random.Random(1)) | {"inputs": {"size": value}}
+        for number, value in enumerate(values)
+    ]
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": batch}).status_code == 200
+    found = ask(wire, measures=[{"field": "inputs.size"}], bins=bins)["bins"]
+    assert sum(count for one in found for count in one["counts"]) == len(values)
+    for one in found[:-1]:
+        assert one["counts"] == [sum(one["lower"] <= value < one["upper"] for value in values)]
+    assert found[0]["lower"] <= min(values) and found[-1]["upper"] >= max(values)
+
+
 def test_filters_and_queries_hold(wire: Wire, calls: list[Json]) -> None:
     query = {"$expr": {"$eq": [{"$getField": "attributes.tenant"}, {"$literal": "a"}]}}
     found = ask(wire, query=query, filter={"op_names": ["chat"]}, group_by="op_name", granularity=0)

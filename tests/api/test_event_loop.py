@@ -91,6 +91,11 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], int]] = {
         200,
     ),
     "feedback": ("/feedback/batch/create", lambda: filled('{"batch":[', "{}", "]}", 20 * MIB), 413),
+    "long refs": (
+        "/refs/read_batch",
+        lambda: filled('{"refs":[', f'"weave:///{PROJECT}/object/o:{"0" * 43}{"/attr/a" * 10_000}"', "]}", 25 * MIB),
+        404,
+    ),
     "refs": ("/refs/read_batch", lambda: filled('{"refs":[', "1", "]}", 20 * MIB), 413),
     "spans that are none": ("/otel/v1/traces", lambda: filled(SPANS, "{}", "]}]}]}", 2 * MIB), 413),
     "a training job": (
@@ -218,12 +223,58 @@ def test_a_query_is_bounded_in_literals_and_operations(path: str, name: str, cli
 
 
 def test_fields_and_terms_of_a_selection_are_bounded(client: httpx.Client) -> None:
-    for name, value in (
-        ("fields", [f"payload.x{number}" for number in range(501)]),
-        ("sort_by", [{"field": "id", "direction": "asc"}] * 21),
-    ):
-        answer = client.post("/feedback/query", json={"project_id": PROJECT, name: value})
-        assert (answer.status_code, f"{name} has {len(value)} entries" in answer.text) == (400, True)
+    fields = [f"payload.x{number}" for number in range(501)]
+    answer = client.post("/feedback/query", json={"project_id": PROJECT, "fields": fields})
+    assert (answer.status_code, "fields has 501 entries" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/feedback/query", "/cost/query", "/calls/stream_query", "/threads/stream_query", "/objs/query"),
+        *("/table/query", "/agents/query", "/agents/spans/query", "/annotation_queues/query"),
+    ],
+)
+def test_an_order_has_a_bounded_number_of_terms(path: str, client: httpx.Client) -> None:
+    def ask(terms: int) -> httpx.Response:
+        order = [{"field": "id", "direction": "asc"}] * terms
+        return client.post(path, json={"project_id": PROJECT, "digest": "0" * 64, "sort_by": order})
+
+    assert "too_long" not in ask(20).text
+    refused = ask(21)
+    assert refused.status_code == 422
+    assert [item["loc"] for item in refused.json()["detail"]] == [["body", "sort_by"]]
+
+
+MONTH = {"project_id": PROJECT, "start": "2026-01-01T00:00:00Z", "end": "2026-01-31T00:00:00Z", "granularity": 1}
+LATENCY = {"metric": "latency_ms"}
+TOKENS = {"alias": "n", "value_type": "number", "value": {"source": "field", "key": "input_tokens"}}
+RATING = {"json_path": "rating"}
+FIGURES: dict[str, tuple[str, str, Any]] = {
+    "calls": ("/calls/stats", "call_metrics", LATENCY),
+    "usage": ("/calls/stats", "usage_metrics", {"metric": "input_tokens"}),
+    "spans": ("/agents/spans/stats", "metrics", TOKENS),
+    "feedback": ("/feedback/stats", "metrics", RATING),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_of_an_answer_are_bounded(name: str, client: httpx.Client) -> None:
+    """10,000 buckets with 100,000 figures each took all memory."""
+    path, field, metric = FIGURES[name]
+
+    def ask(metrics: int, percentiles: int) -> httpx.Response:
+        asked = [{**metric, "aggregations": ["sum", "avg"], "percentiles": list(range(percentiles))}]
+        return client.post(path, json={**MONTH, field: asked * metrics})
+
+    answer = ask(1, 60)
+    assert (answer.status_code, len(answer.content) > MIB or name == "usage") == (200, True), answer.text[:300]
+    refused = ask(1, 100)
+    assert (refused.status_code, "at most 1000000 are allowed" in refused.text) == (400, True), refused.text[:300]
+    refused = ask(1, 101)
+    assert (refused.status_code, refused.json()["detail"][0]["loc"]) == (422, ["body", field, 0, "percentiles"])
+    refused = ask(101, 0)
+    assert (refused.status_code, refused.json()["detail"][0]["loc"]) == (422, ["body", field])
 
 
 @pytest.mark.thorough

@@ -82,3 +82,10 @@ def test_odd_questions(path: str, client: httpx.Client) -> None:
     answer = client.get(path)
     assert answer.status_code in (200, 400, 404), (path[:100], answer.status_code, answer.text[:300])
     assert answer.status_code == 200 or answer.json()["message"]
+
+
+@pytest.mark.parametrize("credentials", [b"Basic \xff", b"Basic \xc3\xa9==", b"Basic ===", b"Basic"], ids=repr)
+@pytest.mark.parametrize("path", ["/api/public/v2/prompts", "/api/public/projects", "/v1/models", "/health"])
+def test_credentials_that_cannot_be_read(credentials: bytes, path: str, client: httpx.Client) -> None:
+    answer = httpx.get(client.base_url.join(path), headers={b"authorization": credentials})
+    assert answer.status_code in (200, 400, 401), answer.text[:300]

@@ -69,6 +69,7 @@ def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
         ({}, "needs an API key"),
         ({b"authorization": b"Bearer "}, "needs an API key"),
         ({b"authorization": b"Basic ???"}, "no base64"),
+        ({b"authorization": b"Basic \xff\xfe"}, "no base64"),
         ({b"authorization": b"Digest x"}, "scheme is not known"),
         ({b"authorization": b"Bearer heddle-unknown"}, "not known to this server"),
     ],

@@ -43,7 +43,7 @@ from heddle.store.control.annotation_queues import (
 )
 from heddle.wire import times
 from heddle.wire.batched import batched
-from heddle.wire.calls import CallConditions, OrderTerm
+from heddle.wire.calls import MAX_SORT_TERMS, CallConditions, OrderTerm
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import QueryBody
 from heddle.wire.records import Call, Records
@@ -81,7 +81,7 @@ class QueuesQueryReq(ProjectReq):
     """Body of POST /annotation_queues/query; `name` is a part of the name in any case."""
 
     name: str | None = None
-    sort_by: list[SortBy] | None = None
+    sort_by: list[SortBy] | None = Field(default=None, max_length=MAX_SORT_TERMS)
     limit: int | None = None
     offset: int | None = None
 
@@ -159,7 +159,7 @@ class ItemsQueryBody(ProjectReq):
     """Body of POST /annotation_queues/{queue_id}/items/query."""
 
     filter: ItemsFilter | None = None
-    sort_by: list[SortBy] | None = None
+    sort_by: list[SortBy] | None = Field(default=None, max_length=MAX_SORT_TERMS)
     limit: int | None = None
     offset: int | None = None
     include_position: bool = False

@@ -1,6 +1,7 @@
 """Figures of calls for charts: any measure of any calls, by any field, over time or by size."""
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -229,10 +230,11 @@ class _Figures:
         if not found:
             return []
         low, high = min(values[0] for values in found.values()), max(values[-1] for values in found.values())
-        step = _round_step((high - low) / most) if high > low else abs(low) or 1.0
-        first = math.floor(low / step)
-        edges = [round((first + at) * step, 12) for at in range(int((high - first * step) // step) + 2)]
-        below = {name: [bisect_left(values, edge) for edge in edges] for name, values in found.items()}
+        edges = _edges(low, high, most)
+        below = {
+            name: [0, *(bisect_left(values, edge) for edge in edges[1:-1]), len(values)]
+            for name, values in found.items()
+        }
         return [
             {"lower": lower, "upper": upper, "counts": [below[name][at + 1] - below[name][at] for name in self.names]}
             for at, (lower, upper) in enumerate(pairwise(edges))
@@ -293,6 +295,16 @@ def _figure(spec: ChartMeasure, row: AggregateRow) -> float | None:
     if isinstance(found, list):
         return percentile_of(found, float((spec.aggregation or "p0")[1:]))
     return None if found is None else float(found)
+
+
+def _edges(low: float, high: float, most: int) -> list[float]:
+    """Multiples of a round step, the first not above `low` and the last above `high`, as far as floats can tell."""
+    width = high / most - low / most
+    # Steps beyond these have no power of ten that is a float.
+    step = _round_step(min(max(width, 1e-300), 1e307)) if high > low else abs(low) or 1.0
+    digits = 12 - math.floor(math.log10(step))
+    numbers = range(math.floor(low / step), math.floor(high / step) + 2)
+    return [max(-sys.float_info.max, min(sys.float_info.max, round(number * step, digits))) for number in numbers]
 
 
 def _round_step(width: float) -> float:

@@ -1,6 +1,6 @@
 """What is read of metrics: which there are, and their figures over time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,19 +8,20 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
-from heddle.http.routing import ProjectReq, Reader, ResponseModel, StoreDep, answer, group
+from heddle.http.routing import ProjectReq, Reader, ResponseModel, StoreDep, answer, group, off_loop
 from heddle.store.control.metric_series import SeriesPoint, SeriesRow
 from heddle.trace.rows import TimeRangeReq
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, uniform_runs
 from heddle.wire.batched import group_pairs
-from heddle.wire.buckets import AggregationType, make_buckets, percentile_name
+from heddle.wire.buckets import MAX_PERCENTILES, AggregationType, check_figures, make_buckets, percentile_name
 from heddle.wire.jsontypes import Json
 from heddle.wire.metric_series import RESOLUTION, Figures, MetricKind, percentile_of_bins
 
 router: APIRouter = group("Metrics")
 
 MAX_RANGE_DAYS = 366
+_POINT_BYTES = 100
 MAX_VALUES = 200
 """How many values of an attribute are listed."""
 _SUMMED = (AggregationType.SUM,)
@@ -71,7 +72,7 @@ class MetricStatsReq(TimeRangeReq):
     attributes: dict[str, list[str | bool | int | float]] = Field(default_factory=dict)
     group_by: list[str] = Field(default_factory=list, max_length=8)
     aggregations: list[AggregationType] = Field(default_factory=list)
-    percentiles: list[float] = Field(default_factory=list, max_length=20)
+    percentiles: list[float] = Field(default_factory=list, max_length=MAX_PERCENTILES)
 
 
 class MetricStatsRes(ResponseModel):
@@ -139,8 +140,18 @@ async def metrics_stats(body: MetricStatsReq, caller: Reader, store: StoreDep) -
         uniform_runs(buckets, buckets.starts[0], end),
         with_bins=bool(body.percentiles),
     )
-    grouped = group_points(rows, points, body.group_by)
     newest = max(rows, key=lambda row: row.last_at, default=None)
+
+    def shown() -> Iterator[Json]:
+        grouped = group_points(rows, points, body.group_by)
+        check_figures(len(grouped), len(functions) + len(body.percentiles))
+        for row in grouped:
+            yield {
+                "timestamp": times.to_iso(buckets.starts[row.bucket]),
+                "attributes": dict(zip(body.group_by, row.keys, strict=True)),
+                **_figures(row.values["figures"], functions, body.percentiles),
+            }
+
     return answer(
         {
             "name": body.name,
@@ -152,14 +163,7 @@ async def metrics_stats(body: MetricStatsReq, caller: Reader, store: StoreDep) -
             "granularity": buckets.granularity,
             "timezone": zone,
             "timestamps": [times.to_iso(one) for one in buckets.starts],
-            "buckets": [
-                {
-                    "timestamp": times.to_iso(buckets.starts[row.bucket]),
-                    "attributes": dict(zip(body.group_by, row.keys, strict=True)),
-                    **_figures(row.values["figures"], functions, body.percentiles),
-                }
-                for row in grouped
-            ],
+            "buckets": await off_loop(len(points) * (1 + len(body.percentiles)) * _POINT_BYTES, lambda: list(shown())),
         }
     )
 

@@ -39,7 +39,7 @@ async def refs_read_batch(body: RefsReadBatchReq, caller: Reader, store: StoreDe
     """The values of object and op refs; a path that leads nowhere reads as null."""
     if len(body.refs) > MAX_REFS:
         raise InvalidRequest(f"Too many refs: {len(body.refs)}, at most {MAX_REFS} are allowed")
-    targets = [readable(text, caller) for text in body.refs]
+    targets = await off_loop(sum(map(len, body.refs)), lambda: [readable(text, caller) for text in body.refs])
     return answer({"vals": await RefReader(store).read(targets)})
 
 

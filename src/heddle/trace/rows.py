@@ -12,7 +12,7 @@ from heddle.trace.calls.packing import instant
 from heddle.wire import times
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
-MAX_FIELDS, MAX_SORT_TERMS = 500, 20
+MAX_FIELDS = 500
 
 
 class RowQueryReq(PageReq):
@@ -23,10 +23,9 @@ class RowQueryReq(PageReq):
 
     def selection(self, settings: Settings, fields: Sequence[str] | None) -> RowRequest:
         """The request in the store's terms; raises TooLarge for a limit beyond the setting max_page_rows."""
-        for name, most in (("fields", MAX_FIELDS), ("sort_by", MAX_SORT_TERMS)):
-            count = len(getattr(self, name) or ())
-            if count > most:
-                raise InvalidRequest(f"{name} has {count} entries; at most {most} are allowed")
+        count = len(self.fields or ())
+        if count > MAX_FIELDS:
+            raise InvalidRequest(f"fields has {count} entries; at most {MAX_FIELDS} are allowed")
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
         return RowRequest(fields, self.query, sorts, page_limit(settings, self.limit), self.offset)
 

@@ -1,14 +1,25 @@
 """Token usage of traces, rolled up along their calls, and usage and metrics of calls over time."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group, not_negative
+from heddle.http.routing import (
+    ProjectReq,
+    Reader,
+    RequestModel,
+    ResponseModel,
+    StoreDep,
+    answer,
+    group,
+    not_negative,
+    off_loop,
+)
 from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
@@ -17,9 +28,12 @@ from heddle.trace.rows import TimeRangeReq
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure, Value, uniform_runs
 from heddle.wire.buckets import (
+    MAX_METRICS,
+    MAX_PERCENTILES,
     MAX_RANGE_DAYS,
     AggregationType,
     Buckets,
+    check_figures,
     filled,
     make_buckets,
     percentile_name,
@@ -181,7 +195,7 @@ class Spec(RequestModel):
 
     metric: str
     aggregations: list[AggregationType] = Field(default_factory=lambda: [AggregationType.SUM])
-    percentiles: list[float] = Field(default_factory=list)
+    percentiles: list[float] = Field(default_factory=list, max_length=MAX_PERCENTILES)
 
 
 class UsageMetricSpec(Spec):
@@ -200,8 +214,8 @@ class CallStatsReq(TimeRangeReq):
     """Body of /calls/stats."""
 
     filter: CallsFilter | None = None
-    usage_metrics: list[UsageMetricSpec] | None = None
-    call_metrics: list[CallMetricSpec] | None = None
+    usage_metrics: list[UsageMetricSpec] | None = Field(default=None, max_length=MAX_METRICS)
+    call_metrics: list[CallMetricSpec] | None = Field(default=None, max_length=MAX_METRICS)
 
 
 class CallStatsRes(ResponseModel):
@@ -229,8 +243,12 @@ async def calls_stats(body: CallStatsReq, caller: Reader, store: StoreDep) -> Re
         "usage_buckets": [],
         "call_buckets": [],
     }
+    made: dict[str, Callable[[], list[dict[str, Any]]]] = {}
+    size = 0
     if body.usage_metrics or body.call_metrics:
         buckets = make_buckets(start, end, body.granularity, timezone)
+        for specs in (body.usage_metrics, body.call_metrics):
+            check_figures(len(buckets.starts), _width(specs or ()))
         runs = uniform_runs(buckets, start, end)
         query = CallsQuery(project, filter_of(body.filter, project), retention=await retention_of(store, project))
         result["granularity"] = buckets.granularity
@@ -240,12 +258,20 @@ async def calls_stats(body: CallStatsReq, caller: Reader, store: StoreDep) -> Re
             measures = list(dict.fromkeys([*_measures(tokens), *sums]))
             rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, ("model",), runs, "usage"))
             prices = await store.costs.project_rows(project) if costs else None
-            result["usage_buckets"] = _usage_buckets(buckets, tokens, rows, costs, prices)
+            models = sorted({row.keys for row in rows})
+            size += check_figures(len(buckets.starts) * len(models), _width(tokens) + len(costs))
+            made["usage_buckets"] = partial(_usage_buckets, buckets, models, tokens, rows, costs, prices)
         if body.call_metrics:
             calls = CallAggregate(query, _measures(body.call_metrics), runs=runs)
             rows = await store.call_aggregates.aggregate(calls)
-            result["call_buckets"] = _buckets(buckets, [()], body.call_metrics, rows)
-    return answer(result)
+            size += check_figures(len(buckets.starts), _width(body.call_metrics))
+            made["call_buckets"] = partial(_buckets, buckets, [()], body.call_metrics, rows)
+    return await off_loop(size, lambda: answer(result | {name: make() for name, make in made.items()}))
+
+
+def _width(specs: Sequence[Spec]) -> int:
+    """How many figures one bucket has."""
+    return sum(len(_kinds(spec)) + len(spec.percentiles) for spec in specs) + 1
 
 
 def _kinds(spec: Spec) -> list[AggregationType]:
@@ -278,12 +304,12 @@ def _with_tokens(specs: Sequence[UsageMetricSpec]) -> tuple[list[UsageMetricSpec
 
 def _usage_buckets(
     buckets: Buckets,
+    models: Sequence[tuple[str, ...]],
     specs: Sequence[UsageMetricSpec],
     rows: Sequence[AggregateRow],
     costs: Sequence[str],
     prices: ProjectPrices | None,
 ) -> list[dict[str, Any]]:
-    models = sorted({row.keys for row in rows})
     result = _buckets(buckets, models, specs, rows)
     if prices is not None:
         found = {(row.bucket, row.keys): row.values for row in rows}

@@ -15,6 +15,10 @@ from heddle.wire import times
 
 MAX_BUCKETS = 10_000
 MAX_RANGE_DAYS = 31
+MAX_METRICS = MAX_PERCENTILES = 100
+"""How many metrics a request may name, and how many percentiles of each."""
+MAX_FIGURES = 1_000_000
+_FIGURE_BYTES = 25
 HOUR = 3600
 DAY = 86_400
 
@@ -65,6 +69,17 @@ def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -
     except (OverflowError, ValueError, OSError):
         raise InvalidRequest("The time range lies outside the calendar") from None
     return Buckets(chosen, timezone, tuple(starts))
+
+
+def check_figures(rows: int, columns: int) -> int:
+    """About how many bytes an answer of so many figures has; raises InvalidRequest above `MAX_FIGURES`."""
+    figures = rows * columns
+    if figures > MAX_FIGURES:
+        raise InvalidRequest(
+            f"The answer would hold {rows} rows with {columns} figures each; at most {MAX_FIGURES} are allowed. "
+            "Ask for a larger granularity, a shorter range, fewer metrics or fewer percentiles"
+        )
+    return figures * _FIGURE_BYTES
 
 
 def automatic_granularity(seconds: float) -> int:

@@ -468,6 +468,9 @@ class CallConditions(LazyModel):
     wb_run_ids: list[str] | None = None
 
 
+MAX_SORT_TERMS = 20
+
+
 class OrderTerm(LazyModel):
     """One term of an order."""
 

@@ -94,6 +94,22 @@ def test_what_is_no_message(heddle: HeddleProcess) -> None:
     assert run.send("get_info", {"model_id": run.id, "more": 1}).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("name", "number"), [("seed", 2**63), ("seed", -(2**70)), ("seed", 2**64), ("top_k", 2**31), ("max_tokens", 2**31)]
+)
+def test_numbers_of_samples_that_nothing_can_keep(heddle: HeddleProcess, name: str, number: int) -> None:
+    """A seed beyond 64 bits was accepted, and its samples begun again for ever."""
+    run = TinkerRun(heddle)
+    of = {"session_id": run.session, "sampling_session_seq_id": 9, "base_model": "heddle-tiny"}
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [5, 6]}]}
+    body = {"sampling_session_id": run.post("create_sampling_session", of)["sampling_session_id"], "prompt": prompt}
+    refused = run.send("asample", body | {"seq_id": 1, "sampling_params": {"max_tokens": 1, name: number}})
+    assert refused.status_code == 422
+    assert [item["loc"] for item in refused.json()["detail"]] == [["body", "sampling_params", name]]
+    least = {"max_tokens": 1, "seed": -(2**63)}
+    assert run.result(run.post("asample", body | {"seq_id": 2, "sampling_params": least})["request_id"])
+
+
 def test_sessions_end_and_models_unload(heddle: HeddleProcess) -> None:
     """A finished session and an unloaded model take nothing more."""
     run = TinkerRun(heddle)

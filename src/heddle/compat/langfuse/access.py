@@ -6,7 +6,6 @@ key.
 """
 
 import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,7 +83,7 @@ def _public_key(headers: Mapping[str, str]) -> str:
         return headers.get("x-langfuse-public-key", "").strip()
     try:
         return base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace").partition(":")[0].strip()
-    except binascii.Error:
+    except ValueError:
         return ""
 
 
@@ -191,7 +190,7 @@ def offset_of(cursor: str | None) -> int:
         return 0
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (binascii.Error, ValueError):
+    except ValueError:
         text = ""
     prefix, _, number = text.partition(":")
     if prefix != "from" or not number.isdecimal() or len(number) > 15:

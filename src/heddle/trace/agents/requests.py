@@ -21,7 +21,8 @@ from heddle.store.control.row_queries import Sort
 from heddle.trace.agents.responses import AgentSpanStatsColumn
 from heddle.trace.calls.packing import instant
 from heddle.wire.aggregates import Key, Measure, Value
-from heddle.wire.buckets import percentile_name
+from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, percentile_name
+from heddle.wire.calls import MAX_SORT_TERMS
 from heddle.wire.query import QueryBody
 
 Source = Literal[
@@ -182,7 +183,7 @@ class AgentsQueryFilters(RequestModel):
 
 
 class _PageReq(ProjectReq):
-    sort_by: list[AgentSortBy] | None = None
+    sort_by: list[AgentSortBy] | None = Field(default=None, max_length=MAX_SORT_TERMS)
     limit: Limit = 100
     offset: Offset = 0
     include_costs: bool = False
@@ -299,7 +300,7 @@ class AgentSpanStatsMetricSpec(RequestModel):
     alias: Alias
     value_type: ValueType
     aggregations: list[Aggregation] = Field(default_factory=list)
-    percentiles: list[Number] = Field(default_factory=list)
+    percentiles: list[Number] = Field(default_factory=list, max_length=MAX_PERCENTILES)
     value: AgentSpanValueRef
 
     @model_validator(mode="after")
@@ -377,7 +378,7 @@ class AgentSpanStatsReq(ProjectReq):
     granularity: int | None = Field(default=None, gt=0, le=2**40)
     timezone: str = "UTC"
     group_by: list[AgentGroupByRef] = Field(default_factory=list)
-    metrics: list[AgentSpanStatsMetricSpec] = Field(default_factory=list)
+    metrics: list[AgentSpanStatsMetricSpec] = Field(default_factory=list, max_length=MAX_METRICS)
     group_limit: int = Field(default=50, ge=1, le=1000)
     bucket_by: BucketSpec | None = None
     group_filters: list[AgentSpanGroupFilter] = Field(default_factory=list)

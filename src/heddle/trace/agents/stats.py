@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import ValidationFailed
-from heddle.http.routing import Reader, StoreDep, answer, group
+from heddle.http.routing import Reader, StoreDep, answer, group, off_loop
 from heddle.store.base import Store
 from heddle.store.control.agents.aggregates import Ranges, SpanAggregate
 from heddle.store.control.agents.fields import CUSTOM_TYPES, NUMBER, STRING, ZERO_OF_NOTHING
@@ -18,7 +18,7 @@ from heddle.trace.agents.responses import AgentSpanStatsColumn, AgentSpanStatsRe
 from heddle.trace.calls.packing import instant
 from heddle.wire import times
 from heddle.wire.aggregates import Key, uniform_runs
-from heddle.wire.buckets import MAX_RANGE_DAYS, make_buckets
+from heddle.wire.buckets import MAX_RANGE_DAYS, check_figures, make_buckets
 from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
@@ -86,19 +86,29 @@ async def _over_time(
 ) -> Json:
     """Columns and rows: one row per bucket and group, also where there are no spans."""
     buckets = make_buckets(*span, body.granularity, body.timezone or "UTC")
+    check_figures(len(buckets.starts), len(columns))
     limit = min(body.group_limit, max(1, MAX_ROWS // max(1, len(buckets.starts))))
     keys, rows = await store.agent_spans.over_time(replace(request, limit=limit), uniform_runs(buckets, *span))
     found = {(row.bucket, row.keys): row.values for row in rows}
     names = [key.alias for key in request.group_by]
     ordered = sorted(keys, key=lambda key: tuple((item is not None, str(item)) for item in key))
-    shown = []
-    for index, at in enumerate(buckets.starts):
-        for key in ordered:
-            named = {"timestamp": times.to_iso(at), **dict(zip(names, key, strict=True))}
-            shown.append(named | _row(columns, found.get((index, key), {})))
+
+    def shown() -> list[Json]:
+        return [
+            {"timestamp": times.to_iso(at), **dict(zip(names, key, strict=True))}
+            | _row(columns, found.get((index, key), {}))
+            for index, at in enumerate(buckets.starts)
+            for key in ordered
+        ]
+
+    size = check_figures(len(buckets.starts) * len(ordered), len(names) + len(columns))
     places = [column("timestamp", "time", "datetime")]
     places += [column(key.alias, "group", CUSTOM_TYPES.get(key.source, STRING)) for key in request.group_by]
-    return {"granularity": buckets.granularity, "columns": _dumped(places + columns), "rows": shown}
+    return {
+        "granularity": buckets.granularity,
+        "columns": _dumped(places + columns),
+        "rows": await off_loop(size, shown),
+    }
 
 
 async def _by_range(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel, check_in_slices
-from heddle.wire.calls import CallConditions, OrderTerm
+from heddle.wire.calls import MAX_SORT_TERMS, CallConditions, OrderTerm
 from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import QueryBody
 
@@ -233,7 +233,7 @@ class PageReq(ProjectReq):
 
     limit: int | None = None
     offset: int | None = None
-    sort_by: list[SortBy] | None = None
+    sort_by: list[SortBy] | None = Field(default=None, max_length=MAX_SORT_TERMS)
 
 
 class CallsQueryReq(PageReq):

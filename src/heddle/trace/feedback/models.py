@@ -19,7 +19,7 @@ from heddle.text_cache import cache_texts
 from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq
 from heddle.wire import jsontext, refs, times
-from heddle.wire.buckets import MAX_RANGE_DAYS, AggregationType
+from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, MAX_RANGE_DAYS, AggregationType
 
 ValueType = OneOf["numeric", "boolean", "categorical"]
 GroupBy = OneOf["scorer_id", "span_agent_name", "span_agent_version", "span_status_code"]
@@ -140,7 +140,7 @@ class FeedbackMetricSpec(RequestModel):
     json_path: str
     value_type: ValueType = "numeric"
     aggregations: list[AggregationType] = Field(default_factory=list)
-    percentiles: list[float] = Field(default_factory=list)
+    percentiles: list[float] = Field(default_factory=list, max_length=MAX_PERCENTILES)
 
     @model_validator(mode="after")
     def _with_defaults(self) -> "FeedbackMetricSpec":
@@ -154,7 +154,7 @@ class FeedbackStatsReq(FeedbackWindowReq):
 
     granularity: int | None = None
     timezone: str = "UTC"
-    metrics: list[FeedbackMetricSpec] = Field(default_factory=list)
+    metrics: list[FeedbackMetricSpec] = Field(default_factory=list, max_length=MAX_METRICS)
 
 
 class FeedbackStatsRes(ResponseModel):

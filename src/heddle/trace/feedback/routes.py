@@ -9,7 +9,7 @@ from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http.routing import Admin, Annotator, Empty, Reader, SettingsDep, StoreDep, answer, group, local
+from heddle.http.routing import Admin, Annotator, Empty, Reader, SettingsDep, StoreDep, answer, group, local, off_loop
 from heddle.store.base import Store
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.trace.feedback import models
@@ -91,7 +91,7 @@ async def feedback_stats(body: FeedbackStatsReq, caller: Reader, store: StoreDep
     stats = PayloadStats(body, window)
     if body.metrics:
         await store.feedback.scan(project, window, ("created_at", "payload"), stats.take)
-    return answer(stats.answer())
+    return await off_loop(stats.size, lambda: answer(stats.answer()))
 
 
 @router.post("/feedback/payload_schema", response_model=FeedbackPayloadSchemaRes)

@@ -11,7 +11,16 @@ from heddle.errors import InvalidRequest
 from heddle.store.control.feedback import Window
 from heddle.trace.feedback.models import FeedbackAggregateReq, FeedbackMetricSpec, FeedbackStatsReq
 from heddle.wire import jsontext, times
-from heddle.wire.buckets import HOUR, AggregationType, Buckets, filled, make_buckets, percentile_name, summarise
+from heddle.wire.buckets import (
+    HOUR,
+    AggregationType,
+    Buckets,
+    check_figures,
+    filled,
+    make_buckets,
+    percentile_name,
+    summarise,
+)
 
 JSON_PATH = re.compile(r"[A-Za-z0-9_. ]+")
 
@@ -65,6 +74,9 @@ class PayloadStats:
         asked = bool(request.metrics)
         self._buckets = make_buckets(window.start, window.end, request.granularity, self._timezone) if asked else empty
         self._counts = [0] * len(self._buckets.starts)
+        width = sum(len(spec.aggregations) + len(spec.percentiles) for spec in request.metrics) + 1
+        self.size = check_figures(len(self._counts), width)
+        """About how many bytes the answer has."""
         self._metrics = [PayloadMetric(spec, len(self._counts)) for spec in request.metrics]
 
     def take(self, row: Sequence[Any]) -> None:

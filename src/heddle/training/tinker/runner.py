@@ -57,6 +57,10 @@ class Done:
     step: tuple[JobRow, EventRow] | None = None
 
 
+_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Faults of ours, which the same request meets again."""
+
+
 class Requests(Runner[RequestRow]):
     """What both kinds of requests have in common: they end with a result or an error, and are begun again otherwise."""
 
@@ -83,11 +87,12 @@ class Requests(Runner[RequestRow]):
             if error.status == 429 or error.status >= 500:
                 raise
             await self._end(row, error.reason, True)
-        except ProcessEnded as error:
+        except (ProcessEnded, *_FAULTS) as error:
             await self._rows.count_attempt(row)
             if row.attempts + 1 < self._tinker.settings.training_attempts:
                 raise
-            await self._end(row, str(error), False)
+            told = str(error) if isinstance(error, ProcessEnded) else "Internal server error"
+            await self._end(row, told, False)
         else:
             await self._rows.finish(row, times.now(), done.result, kept=done.kept, step=done.step)
             self._tinker.tell(row.id)

@@ -277,11 +277,11 @@ class SamplingParams(LazyModel):
 
     model_config = ConfigDict(extra="forbid")
     max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: str | list[str] | list[Token] | None = None
     """None: the end of the text; an empty list: nothing."""
     temperature: Annotated[FiniteFloat, Field(ge=0)] = 1.0
-    top_k: Annotated[int, Field(ge=-1)] = -1
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] = -1
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] = 1.0
 
 
@@ -296,7 +296,7 @@ class Sample(SamplerId):
     prompt_logprobs: bool | None = None
     topk_prompt_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     topk_sample_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
-    prompt_logprobs_last_n: Annotated[int, Field(ge=1)] | None = None
+    prompt_logprobs_last_n: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     prompt_alt_tokens_k: Annotated[int, Field(ge=0, le=64)] = 0
     target_prompt_logprobs: Tensor | None = None
     record_stability_info: bool | None = None

@@ -178,7 +178,8 @@ class AgentAggregates(Repository):
         low, high, bins = bounds
         index: Expression = sa.literal(0)
         if high > low:
-            place = Whole((number - low) / sa.literal((high - low) / bins, sa.Float()))
+            width = sa.literal(_width(low, high, bins), sa.Float())
+            place = Whole((number - low) / width if math.isfinite(high - low) else number / width - low / width)
             index = sa.case((place >= bins, bins - 1), else_=place)
         inside = sa.and_(within, number.is_not(None), number >= low, number <= high)
         counted = SpanAggregate(request.filter, (*request.measures, Measure("count")))
@@ -235,7 +236,7 @@ def _bins(values: Iterable[Any], low: float, high: float, bins: int) -> list[dic
     tally = [0] * (bins if low != high else 1)
     for _, number, count in values:
         if low <= number <= high:
-            place = 0 if high == low else int((number - low) / (high - low) * len(tally))
+            place = 0 if high == low else int(_share(number, low, high) * len(tally))
             tally[min(place, len(tally) - 1)] += count
     ranges = (_range(low, high, len(tally), index) for index in range(len(tally)))
     return [
@@ -345,11 +346,23 @@ def _bounds(ranges: Ranges, least: float | None, most: float | None) -> tuple[fl
     high = float(most if ranges.high is None else ranges.high)
     if not (math.isfinite(low) and math.isfinite(high)) or high < low:
         return None
-    return low, high, ranges.bins if high > low else 1
+    return low, high, ranges.bins if _width(low, high, ranges.bins) > 0 else 1
+
+
+def _width(low: float, high: float, bins: int) -> float:
+    """The width of one range; bounds may lie further apart than the largest float."""
+    return (high - low) / bins if math.isfinite(high - low) else high / bins - low / bins
+
+
+def _share(number: float, low: float, high: float) -> float:
+    """Where a number lies between the bounds, from 0 to 1."""
+    if math.isfinite(high - low):
+        return (number - low) / (high - low)
+    return (number / 2 - low / 2) / (high / 2 - low / 2)
 
 
 def _range(low: float, high: float, bins: int, place: int) -> tuple[float, float]:
-    width = (high - low) / bins
+    width = _width(low, high, bins)
     return low + place * width, high if place == bins - 1 else low + (place + 1) * width
 
 
