@@ -298,3 +298,49 @@ def test_alternatives_of_alternatives_are_one_list_of_any_length(database: sqlit
             expected = value < count
             assert answered(database, {"a": value}, {"$or": [{"$or": alternatives}]}) is expected
             assert answered(database, {"a": value}, {"$not": [{"$or": alternatives}]}) is not expected
+
+
+STARTED, EPOCH = {"$getField": "started_at"}, "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ({"$eq": [STARTED, {"$literal": EPOCH}]}, True),
+        ({"$eq": [STARTED, {"$literal": 0}]}, True),
+        ({"$gt": [STARTED, {"$literal": "1969-12-31T23:59:59Z"}]}, True),
+        ({"$lt": [STARTED, {"$literal": -0.5}]}, False),
+        ({"$eq": [STARTED, {"$literal": "no instant"}]}, False),
+        ({"$gt": [STARTED, {"$literal": "no instant"}]}, None),
+        ({"$eq": [STARTED, {"$literal": True}]}, False),
+        ({"$in": [STARTED, [{"$literal": 5}, {"$literal": EPOCH}]]}, True),
+        ({"$in": [STARTED, [{"$literal": "no instant"}]]}, False),
+        ({"$eq": [{"$size": {"$literal": "abc"}}, {"$literal": 3}]}, True),
+        ({"$eq": [{"$size": {"$literal": 5}}, {"$literal": 1}]}, None),
+        ({"$eq": [{"$size": {"$getField": "id"}}, {"$literal": 1}]}, True),
+        ({"$eq": [{"$size": STARTED}, {"$literal": 1}]}, None),
+        ({"$in": [field("a"), [field("b"), {"$literal": "x"}]]}, True),
+        ({"$in": [field("a"), [field("c"), {"$literal": "x"}]]}, False),
+        ({"$in": [field("a"), [field("c"), {"$literal": "1"}]]}, True),
+        ({"$and": [field("a"), {"$size": field("a")}]}, True),
+        ({"$or": [field("zz"), {"$size": field("zz")}, STARTED, {"$literal": ""}, {"$literal": 0}]}, False),
+        ({"$and": [{"$literal": "x"}, {"$literal": 2}]}, True),
+        ({"$or": [{"$literal": None}]}, False),
+        ({"$not": [{"$not": [{"$eq": [field("a"), {"$literal": "1"}]}]}]}, True),
+        ({"$not": [{"$not": [{"$eq": [field("a"), {"$literal": "2"}]}]}]}, False),
+    ],
+)
+def test_instants_sizes_lists_and_double_negation(
+    database: sqlite3.Connection, expression: Any, expected: bool | None
+) -> None:
+    assert answered(database, {"a": "1", "b": "1", "c": "2"}, expression) == expected
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, 100])
+def test_many_conditions_are_one(database: sqlite3.Connection, count: int) -> None:
+    wrong, right = ({"$eq": [field("a"), {"$literal": text}]} for text in ("2", "1"))
+    for place in range(count):
+        some = [right if number == place else wrong for number in range(count)]
+        others = [wrong if number == place else right for number in range(count)]
+        assert answered(database, {"a": "1"}, {"$or": some}) is True
+        assert answered(database, {"a": "1"}, {"$and": others}) is False

@@ -1,6 +1,7 @@
 """What one piece of reading sees, whoever writes meanwhile."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, Unavailable
+from heddle.store.control import table_rows
 from heddle.store.sqlite.database import Readers, Session, open_writer
 
 
@@ -58,3 +60,19 @@ def test_failed_work_leaves_nothing_open(path: Path, readers: Readers) -> None:
     with pytest.raises(HeddleError, match="as asked"):
         asyncio.run(readers.read(fail))
     assert not asyncio.run(readers.read(is_open))
+
+
+def test_stored_json_that_is_damaged_is_named(path: Path, readers: Readers) -> None:
+    digests = [f"digest-{number}" for number in range(3)]
+
+    def read(session: Session) -> list[list[str]]:
+        return [part for _, part in table_rows.chunk_digests(session.control, 1)]
+
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("CREATE TABLE table_chunks (table_number, chunk, row_digests)")
+        other.execute("INSERT INTO table_chunks VALUES (1, 0, ?)", [json.dumps(digests)])
+    assert asyncio.run(readers.read(read)) == [digests]
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE table_chunks SET row_digests = substr(row_digests, 1, 20) || char(0, 0, 0)")
+    with pytest.raises(Unavailable, match=r"What is stored is damaged \(heddle check names it\)"):
+        asyncio.run(readers.read(read))

@@ -1,6 +1,7 @@
 """The one SQLite file: its connections, and the threads that read."""
 
 import asyncio
+import json
 import logging
 import sqlite3
 import threading
@@ -110,6 +111,8 @@ def explain(error: Exception) -> HeddleError | None:
         return explain_disk(original)
     if isinstance(original, OverflowError):
         return InvalidRequest("A number of the request does not fit into 64 bits")
+    if isinstance(original, json.JSONDecodeError):
+        return Unavailable(f"What is stored is damaged (heddle check names it): {original}")
     if not isinstance(original, sqlite3.Error):
         return None
     if str(original).startswith(_DAMAGED):

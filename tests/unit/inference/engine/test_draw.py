@@ -136,6 +136,30 @@ def test_many_draws_from_a_flat_distribution_stay_among_the_best_and_cover_them(
     assert ((seen - wanted) ** 2 / wanted).sum() < 40.0, "chi-square with 9 degrees of freedom: 1 in 100,000"
 
 
+def test_a_token_outside_of_top_p_is_drawn_again_and_at_last_from_those_inside() -> None:
+    """Each number points at the middle of the part of a token, so that rounding decides nothing."""
+    rows, width, kept = 300, 3000, 600
+    weights = np.linspace(2.0, 1.0, width)
+    top_p = (weights[:kept].sum() - weights[kept - 1] / 2) / weights.sum()
+    order = np.random.default_rng(1).permutation(width)
+    chances = np.empty(width)
+    chances[order] = weights
+    inside = np.zeros(width, dtype=bool)
+    inside[order[:kept]] = True
+
+    def numbers(parts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        return ((np.cumsum(parts) - parts / 2)[tokens] / parts.sum()).astype(np.float32)
+
+    random = np.random.default_rng(2)
+    tries = random.integers(0, width, (8, rows))
+    last = random.choice(order[:kept], rows)
+    uniform = np.vstack([numbers(chances, tries), numbers(chances * inside, last)[None]])
+    wanted = [next((token for token in row if inside[token]), end) for row, end in zip(tries.T, last, strict=True)]
+    assert sum(not inside[row].any() for row in tries.T) > 20
+    logits = np.tile(np.log(chances).astype(np.float32), (rows, 1))
+    assert drawn(logits, [Sampling(max_tokens=1, seed=0, top_p=float(top_p))] * rows, uniform) == wanted
+
+
 def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range() -> None:
     seeds = np.array([mix_seed(seed) for seed in (0, 1, 2, 2**64 - 1)], dtype=np.uint64)
     together = uniforms(seeds, [0, 5, 5, 1000])[0]
@@ -155,6 +179,9 @@ def test_uniform_numbers_are_those_of_splitmix64() -> None:
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     found = uniforms(np.full(4, 1234567, dtype=np.uint64), [0, 1, 2, 3])[0]
     assert found.tolist() == [(number >> 40) / 2**24 for number in published]
+    step = 0xD1342543DE82EF95
+    moved = [uniforms(np.array([1234567 + n * step & 2**64 - 1], dtype=np.uint64), [0])[0, 0] for n in range(9)]
+    assert uniforms(np.array([1234567], dtype=np.uint64), [0], 9)[:, 0].tolist() == moved
 
 
 @pytest.mark.parametrize("width", [300, 400, 8190, 8200])

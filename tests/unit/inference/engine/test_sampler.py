@@ -135,7 +135,7 @@ def test_logprobs_are_raw_whatever_else_is_asked_for(rows: list[int]) -> None:
         assert [value for _, value in top] == pytest.approx(exact[order[: len(top)]], abs=1e-5)
 
 
-@pytest.mark.parametrize("divisors", [(1.0, 1.0), (1.0, 2.0), (0.5, 3.0)])
+@pytest.mark.parametrize("divisors", [(1.0, 1.0), (1.0, 2.0), (2.0, 2.0), (0.5, 3.0)])
 def test_logprobs_may_have_a_temperature_of_their_own(divisors: tuple[float, float]) -> None:
     logits = (np.random.default_rng(8).standard_normal((2, WIDTH)) * 3).astype(np.float32)
     sequences = [
@@ -238,6 +238,27 @@ def test_draws_without_temperature_are_the_best_token_behind_the_named_ones() ->
     row[0, 8] = row[1, 9] = 1.0
     found = chosen_beside(row, PromptChoices(((), (), (), (1,), (2, 3)), draws=2))
     assert [[token for token, _ in place] for place in found] == [[1, 8, 8], [2, 3, 9, 9]]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_several_equal_ones_those_with_the_lowest_ids_are_the_best(count: int) -> None:
+    triples = np.random.default_rng(9).permuted(np.tile(np.arange(WIDTH), (50, 1)), axis=1)[:, :3]
+    logits = torch.zeros(50, WIDTH)
+    for row, ids in enumerate(triples.tolist()):
+        logits[row, ids] = 1.0
+    sequences = [sequence_of(number, request([1], logprobs=count), []) for number in range(50)]
+    found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
+    assert [[token for token, _ in found[row][3]] for row in range(50)] == np.sort(triples)[:, :count].tolist()
+
+
+@pytest.mark.parametrize("top_p", [0.02, 0.9])
+def test_top_p_of_a_flat_distribution_draws_from_the_best(top_p: float) -> None:
+    width, rows = 2000, 200
+    logits = torch.linspace(1.0, 0.0, width).repeat(rows, 1)
+    sequences = [sequence_of(n, request([1], temperature=1.0, top_p=top_p, seed=n), []) for n in range(rows)]
+    tokens = Sampler(width, EOS, 63).sample(logits, sequences).tokens
+    best = int((logits[0].softmax(0).cumsum(0) < top_p).sum())
+    assert max(tokens) <= best < 2 * max(tokens)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,6 @@ def uniforms(seeds: NDArray[np.uint64], positions: Rows[int], columns: int = 1) 
     value = (seeds + (np.array(positions, dtype=np.uint64) + np.uint64(1)) * _GOLDEN)[None] + _COLUMNS[:columns]
     value = (value ^ (value >> np.uint64(30))) * _FIRST_FACTOR
     value = (value ^ (value >> np.uint64(27))) * _SECOND_FACTOR
-    value ^= value >> np.uint64(31)
     result: NDArray[np.float32] = (value >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     return result
 
