@@ -88,13 +88,14 @@ class ValidationFailed(HeddleError):
 
     status = 422
 
-    def __init__(self, detail: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, detail: Sequence[dict[str, Any]], status: int = 422) -> None:
         super().__init__("; ".join(map(_sentence, detail)))
         self.detail = list(detail)
+        self.status = status
 
-    def __reduce__(self) -> tuple[type["ValidationFailed"], tuple[list[dict[str, Any]]]]:
+    def __reduce__(self) -> tuple[type["ValidationFailed"], tuple[list[dict[str, Any]], int]]:
         # Failures are pickled between processes.
-        return type(self), (self.detail,)
+        return type(self), (self.detail, self.status)
 
     @classmethod
     def at(cls, location: Sequence[str | int], message: str, kind: str = "value_error") -> "ValidationFailed":

@@ -29,13 +29,21 @@ REQUESTS = (
     ("POST", "/obj/delete", json.dumps(_NONE), _JSON, 404),
     ("POST", "/files/create", f"{_UPLOAD}--x--\r\n", _FORM, 200),
     ("POST", "/files/create", _UPLOAD, _FORM, 422),
+    ("POST", "/call/upsert_batch", json.dumps({"batch": [{}] * 3000}), _JSON, 422),
+    ("POST", "/v1/chat/completions", json.dumps({"model": "m"}), _JSON, 422),
+    ("POST", "/v1/completions", json.dumps({"model": "m", "prompt": {"a": 1}}), _JSON, 422),
+    ("POST", "/v1/embeddings", json.dumps({"model": "m", "input": {"a": 1}}), _JSON, 422),
+    ("POST", "/v1/responses", json.dumps({"model": "m", "input": [{"type": 5}]}), _JSON, 400),
 )
 
 
 def ask(connection: http.client.HTTPConnection, request: tuple[str, str, str, str, int]) -> None:
     """Send a request; raises AssertionError for another status."""
     method, path, body, kind, status = request
-    connection.request(method, path, body.encode() if body else None, {"content-type": kind} if kind else {})
+    headers = {"content-type": kind} if kind else {}
+    if path.startswith("/v1/"):
+        headers["authorization"] = "Bearer any"
+    connection.request(method, path, body.encode() if body else None, headers)
     answer = connection.getresponse()
     text = answer.read()
     assert answer.status == status, (path, answer.status, text)

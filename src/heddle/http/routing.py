@@ -154,6 +154,13 @@ def validation_failure(error: ValidationError, place: list[str | int]) -> Valida
     return ValidationFailed([{**item, "loc": [*place, *item["loc"]]} for item in found])
 
 
+def _move_places(failure: ValidationFailed, depth: int, start: int) -> ValidationFailed:
+    for item in failure.detail:
+        if len(item["loc"]) > depth:
+            item["loc"][depth] += start
+    return failure
+
+
 def check_in_slices(*place: str) -> WrapValidator:
     """Check a list a slice at a time, so that others go on meanwhile; `place` is where in the body it stands."""
 
@@ -165,11 +172,7 @@ def check_in_slices(*place: str) -> WrapValidator:
             try:
                 checked += handler(value[start : start + _SLICE])
             except ValidationError as error:
-                failure = validation_failure(error, ["body", *place])
-                for item in failure.detail:
-                    if len(item["loc"]) > len(place) + 1:
-                        item["loc"][len(place) + 1] += start
-                raise failure from None
+                raise _move_places(validation_failure(error, ["body", *place]), len(place) + 1, start) from None
         return checked
 
     return WrapValidator(check)

@@ -1,11 +1,16 @@
 """What processes of their own tell about memory: what the C library keeps, and what requests leave behind."""
 
+import contextlib
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from heddle.errors import ValidationFailed
+from heddle.inference.chat.request import parse_fields
+from heddle.inference.chat.text_completions import TextCompletionRequest
 from tests.support import garbage
 from tests.support.server import free_port
 
@@ -47,3 +52,21 @@ def test_requests_leave_nothing_for_the_garbage_collector(tmp_path: Path) -> Non
     found = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("found ")]
     assert found, run.stdout + run.stderr
     assert found[0] < garbage.COUNT, run.stdout
+
+
+def test_a_refused_body_is_in_no_circle() -> None:
+    """An exception that its own frame names would keep the body until the next collection."""
+
+    def refuse() -> None:
+        with contextlib.suppress(ValidationFailed):
+            parse_fields(TextCompletionRequest, {"model": "m"})
+
+    refuse()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            refuse()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -257,15 +257,17 @@ def parse_fields(model: type[B], body: Any, status: int = 422) -> B:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        if error.error_count() > MOST_ERRORS:
-            failure = validation_failure(error, ["body"])
-        else:
-            items = error.errors(include_url=False, include_context=False, include_input=False)
-            found = {(_locate(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
-            places = ({"loc": ("body", *at), "msg": message, "type": kind} for (at, message), kind in found.items())
-            failure = ValidationFailed(details(places))
-        failure.status = status
-        raise failure from None
+        # A local variable with what is raised would be a circle, which keeps the body until it is collected.
+        raise _describe_failure(error, body, status) from None
+
+
+def _describe_failure(error: ValidationError, body: Any, status: int) -> ValidationFailed:
+    if error.error_count() > MOST_ERRORS:
+        return ValidationFailed(validation_failure(error, ["body"]).detail, status)
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    found = {(_locate(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
+    places = ({"loc": ("body", *at), "msg": message, "type": kind} for (at, message), kind in found.items())
+    return ValidationFailed(details(places), status)
 
 
 def _locate(body: Any, location: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:

@@ -163,9 +163,7 @@ def parse_request(body: Any) -> ResponsesRequest:
         is_list = isinstance(body, dict) and isinstance(body.get("input"), list)
         # That a list of items is no text need not be told.
         deeper = [item for item in error.detail if not is_list or list(item["loc"]) != ["body", "input"]]
-        failure = ValidationFailed(deeper or error.detail)
-        failure.status = 400
-        raise failure from None
+        raise ValidationFailed(deeper or error.detail, status=400) from None
     _check_fields(request)
     return request
 
