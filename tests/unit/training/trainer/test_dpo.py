@@ -89,10 +89,10 @@ def test_beta_and_the_rates_act(tmp_path: Path) -> None:
     plain = steps_of(train(tmp_path / "plain", ROWS))
     strong = steps_of(train(tmp_path / "strong", ROWS, beta=1.0))
     assert strong[0]["loss/grad_norm"] > 2 * plain[0]["loss/grad_norm"]
-    rates = steps_of(train(tmp_path / "rates", ROWS, learning_rate=(1e-3, 1e-4)))
+    rates = steps_of(train(tmp_path / "rates", ROWS, learning_rate=[1e-3, 1e-4]))
     assert [step["loss/learning_rate"] for step in rates] == [1e-3, 1e-4]
     with pytest.raises(TrainingError, match="learning_rate has 1 values for 2 gradient steps"):
-        train(tmp_path / "one", ROWS, learning_rate=(1e-3,))
+        train(tmp_path / "one", ROWS, learning_rate=[1e-3])
 
 
 def test_long_pairs_are_counted(tmp_path: Path) -> None:
