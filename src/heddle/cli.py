@@ -9,6 +9,7 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Sequence
@@ -478,6 +479,15 @@ def main() -> None:
         if error.filename is None:
             raise
         typer.echo(f"heddle: {error.filename} cannot be used: {error.strerror}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        if not isinstance(getattr(error, "orig", error), sqlite3.Error):
+            raise
+        from heddle.store.sqlite.database import explain
+
+        if (reason := explain(error)) is None:
+            raise
+        typer.echo(f"heddle: {reason}", err=True)
         sys.exit(1)
 
 

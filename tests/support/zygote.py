@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,8 @@ def _run_heddle(order: dict[str, Any]) -> None:
         code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):
             sys.stdout.flush()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,11 +51,8 @@ def schema_version(database: Path) -> int:
     """The number of the last migration of a database file; 0 where there is none. Raises HeddleError if unreadable."""
     if not database.exists():
         return 0
-    try:
-        with _read_only(database).connect() as connection:
-            return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
-    except sa.exc.DatabaseError as error:
-        raise HeddleError(f"{database} cannot be read: {error.orig}") from None
+    with _reading(database) as connection:
+        return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
 
 
 def without_database(folder: Path) -> str | None:
@@ -86,7 +83,7 @@ def usable_keys(settings: Settings) -> int:
     database = Path(settings.data) / DATABASE
     if schema_version(database) == 0:
         return 0
-    with _read_only(database).connect() as connection:
+    with _reading(database) as connection:
         return int(connection.execute(query).scalar_one())
 
 
@@ -101,8 +98,14 @@ def control_version(settings: Settings) -> tuple[int, int]:
     return migrate.read_version(settings.control), migrate.current()
 
 
-def _read_only(database: Path) -> sa.Engine:
-    return sa.create_engine(f"sqlite:///file:{database}?mode=ro&uri=true", poolclass=sa.pool.NullPool)
+@contextmanager
+def _reading(database: Path) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(f"sqlite:///file:{database}?mode=ro&uri=true", poolclass=sa.pool.NullPool)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except sa.exc.DatabaseError as error:
+        raise HeddleError(f"{database} cannot be read: {error.orig}") from None
 
 
 def migrate(settings: Settings) -> list[str]:
@@ -147,7 +150,7 @@ def policy_folders(database: Path) -> list[str]:
     if schema_version(database) != migrations.CURRENT:
         return []
     query = sa.select(adapters.c.folder).union(sa.select(train_checkpoints.c.folder))
-    with _read_only(database).connect() as connection:
+    with _reading(database) as connection:
         return sorted(connection.execute(query).scalars())
 
 
