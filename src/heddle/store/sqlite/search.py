@@ -22,7 +22,7 @@ from heddle.wire.search import MAX_TEXT, codes_of, held_words, indexed, parse_se
 VERSION = 2
 """How texts become words: a file of another version is indexed anew."""
 SLICE = 1600
-_SLICE_CHARS = 4 * 1024 * 1024
+_SLICE_CHARS = 2 * 1024 * 1024
 _HASH_BYTES = 32 * 1024 * 1024
 """Of words in memory, so that a slice is one segment of the index: merging segments costs more than making them."""
 _FEW = 500
