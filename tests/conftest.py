@@ -173,8 +173,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
         sys.modules["torch"].set_num_threads(1)
     config.hook.pytest_deselected(items=[item for item in items if not selection.is_chosen(item.path, config)])
     items[:] = [item for item in items if selection.is_chosen(item.path, config)]
-    # The longest tests are those of pages: none of them begins when the others are about to end.
-    items.sort(key=lambda item: item.path.parent.name != "ui")
     for item in items if SWITCH else ():
         reason = reason_of(item.nodeid, SWITCH != LOOK_ALIKE)
         if reason is not None:
