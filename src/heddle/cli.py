@@ -472,23 +472,23 @@ def main() -> None:
     _open_standard_files()
     try:
         app(args=_arguments(sys.argv[1:]), prog_name="heddle")
-    except (HeddleError, BadSetting) as error:
-        typer.echo(f"heddle: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        typer.echo(f"heddle: {error.filename} cannot be used: {error.strerror}", err=True)
-        sys.exit(1)
     except Exception as error:
-        if not isinstance(getattr(error, "orig", error), sqlite3.Error):
-            raise
-        from heddle.store.sqlite.database import explain
-
-        if (reason := explain(error)) is None:
+        if (reason := _explain(error)) is None:
             raise
         typer.echo(f"heddle: {reason}", err=True)
         sys.exit(1)
+
+
+def _explain(error: Exception) -> str | None:
+    if isinstance(error, HeddleError | BadSetting):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(getattr(error, "orig", error), sqlite3.Error):
+        from heddle.store.sqlite.database import explain
+
+        return str(found) if (found := explain(error)) else None
+    return None
 
 
 def _arguments(given: list[str]) -> list[str]:
