@@ -88,6 +88,32 @@ def test_a_dead_servers_job_is_taken_over_and_it_can_write_no_more(two: Two) -> 
     asyncio.run(main())
 
 
+def test_only_what_was_begun_counts_as_a_crash(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 1)
+            crashes = []
+            for server, is_begun in ((one, True), (other, False), (one, False), (other, True), (one, True)):
+                job = await server.eval_jobs.take(["kind"], FAR)
+                assert job is not None
+                crashes.append(job.crashes)
+                if is_begun:
+                    assert await server.eval_jobs.begin(job.id)
+                await end_leases(one, eval_jobs)
+            assert crashes == [0, 1, 1, 1, 2], "a lease that ends before the work begins is no crash"
+            assert not await other.eval_jobs.begin(job.id), "it is another server's"
+            await one.eval_jobs.put_back(job.id)
+            again = await other.eval_jobs.take(["kind"], FAR)
+            assert again is not None and again.crashes == 0, "a server that gave it back did not end"
+            await other.eval_jobs.begin(job.id)
+            await other.eval_jobs.note(job.id, {"rows": 9})
+            await end_leases(one, eval_jobs)
+            last = await one.eval_jobs.take(["kind"], FAR)
+            assert last is not None and last.crashes == 1, "behind its progress it counts anew"
+
+    asyncio.run(main())
+
+
 def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two) -> None:
     async def main() -> None:
         async with two.open() as (one, other):

@@ -220,8 +220,13 @@ class Jobs(Runner[JobRow]):
         job = attempt.job
         run = JobRun(attempt, self._rows, None if job.kind in self._not_storing else self.check_room)
         OWNER.set(run.caller.owner)
+        if not await self._rows.begin(job.id):
+            self.logger.warning("job %s is another server's by now", job.id)
+            return
+        result, problem = None, self._find_problem(attempt)
         try:
-            result, problem = await self._result(attempt, run)
+            if problem is None:
+                result, problem = await self._result(attempt, run)
         except Later as later:
             begins = times.now() + int(later.seconds * times.SECOND)
             await self._rows.put_back(job.id, not_before=begins, error=later.reason, begun=False)
@@ -237,14 +242,20 @@ class Jobs(Runner[JobRow]):
         else:
             await self._end(run, FAILED, problem.reason)
 
-    async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
+    def _find_problem(self, attempt: Attempt[JobRow]) -> HeddleError | None:
+        """Why a job that was taken is not worked on."""
         job = attempt.job
         if attempt.cancelled.is_set():
-            return None, JobCancelled(attempt.cancelled.reason)
+            return JobCancelled(attempt.cancelled.reason)
         if job.crashes >= CRASHES:
-            return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
+            how = "the server ended, or lost its database," if self._rows.instance.is_shared else "the server ended"
+            return HeddleError(f"Given up: {how} {CRASHES} times while this job was at work")
         if job.attempts > ATTEMPTS:
-            return None, HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
+            return HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
+        return None
+
+    async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
+        job = attempt.job
         try:
             run.check_room()
             attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))

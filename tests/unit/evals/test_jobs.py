@@ -298,6 +298,7 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
             job = await jobs.submit("fatal", LOCAL, PROJECT, {})
             for _ in range(job_queue.CRASHES):
                 assert (await store.eval_jobs.take(["fatal"], 2**60)) is not None
+                assert await store.eval_jobs.begin(job.id)
                 await store.eval_jobs.put_back_all()
             begun: list[str] = []
 

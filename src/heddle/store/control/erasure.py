@@ -227,7 +227,7 @@ class Erasure(Repository):
     def forget_request(self, connection: sa.Connection, job_id: str, body: Json, progress: Json) -> None:
         """Let the job that purged name its subject no more."""
         change = eval_jobs.update().where(eval_jobs.c.id == job_id)
-        connection.execute(change.values(body=body, progress=progress, crashes=0, attempts=1))
+        connection.execute(change.values(body=body, progress=progress, crashes=1, attempts=1))
 
 
 def _erase_series(connection: sa.Connection, project: str, user: str) -> None:

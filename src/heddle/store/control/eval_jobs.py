@@ -48,7 +48,7 @@ class JobRow:
     lease_owner: str | None = None
     lease_until: int | None = None
     crashes: Annotated[Integer, sa.text("0")] = 0
-    """How often a server ended while it was at work, since its last progress."""
+    """How often it was begun since its last progress and no server said how that ended; this time counts, too."""
 
     @property
     def key_id(self) -> str | None:
@@ -65,7 +65,7 @@ _jobs = Mapped(
 eval_jobs = _jobs.table
 _c = eval_jobs.c
 _ASKED = _c.cancel_asked == 1
-_COUNTS = {"attempts": _c.attempts + 1, "crashes": sa.case((_c.state == RUNNING, _c.crashes + 1), else_=_c.crashes)}
+_COUNTS = {"attempts": _c.attempts + 1}
 
 
 class EvalJobs(JobQueue[JobRow]):
@@ -138,9 +138,16 @@ class EvalJobs(JobQueue[JobRow]):
         """When the first job that waits may begin; None when none waits. Leases that end are not among it."""
         return await self._scalar(sa.select(sa.func.min(_c.not_before)).where(_c.state == QUEUED, _c.kind.in_(kinds)))
 
+    async def begin(self, job_id: str) -> bool:
+        """Count a crash, which progress and every end take back; False when the job is not this server's any more.
+
+        A job that was taken and is not begun (the answer was lost, the server stood still) counts as none.
+        """
+        return await self._set([job_id], {"crashes": _c.crashes + 1}) > 0
+
     async def note(self, job_id: str, progress: Json) -> None:
         """Store the progress of a job of this server; its attempts and crashes begin anew."""
-        await self._set([job_id], {"progress": progress, "attempts": 1, "crashes": 0})
+        await self._set([job_id], {"progress": progress, "attempts": 1, "crashes": 1})
 
     @writes
     def ask_to_cancel(self, connection: sa.Connection, project_id: str, job_id: str) -> JobRow | None:
@@ -156,7 +163,7 @@ class EvalJobs(JobQueue[JobRow]):
 
     async def put_back(self, job_id: str, *, not_before: int = 0, error: str | None = None, begun: bool = True) -> bool:
         """Queue a running job of this server again; `begun` says whether what was done counts as an attempt."""
-        changes: Json = {"state": QUEUED, "not_before": not_before, "error": error, **NO_LEASE}
+        changes: Json = {"state": QUEUED, "not_before": not_before, "error": error, "crashes": 0, **NO_LEASE}
         if not begun:
             changes["attempts"] = _c.attempts - 1
         return await self._set([job_id], changes) > 0
@@ -168,8 +175,7 @@ class EvalJobs(JobQueue[JobRow]):
         """
         if self.instance.is_shared:
             return 0
-        crashed = {"state": QUEUED, "crashes": _c.crashes + 1, **NO_LEASE}
-        return await self._execute(eval_jobs.update().where(_c.state == RUNNING).values(crashed))
+        return await self._execute(eval_jobs.update().where(_c.state == RUNNING).values(state=QUEUED, **NO_LEASE))
 
     @writes
     def forget_older(self, connection: sa.Connection, before: int) -> int:
