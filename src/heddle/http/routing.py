@@ -190,7 +190,7 @@ def caller_of(request: Request) -> Caller:
 class RequestModel(LazyModel):
     """A request body; keys that it does not know are ignored, and logged once each."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, populate_by_name=True, protected_namespaces=())
     _named: ClassVar[set[tuple[str, str]]] = set()
 
     @model_validator(mode="before")

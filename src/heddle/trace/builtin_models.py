@@ -132,7 +132,7 @@ class ProviderModel(BaseObject):
 class Object(BaseModel):
     """The root of the classes that clients define; refuses keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     name: str | None = None
     description: str | None = None

@@ -44,7 +44,7 @@ _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", 
 class CompletionsCreateRequestInputs(LazyModel):
     """A chat completion request; further fields of one are passed on."""
 
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
     model: str
     messages: list[Any] = Field(default_factory=list)

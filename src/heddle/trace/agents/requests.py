@@ -41,7 +41,6 @@ Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 _RESERVED = frozenset(item.alias for item in (*SUMS, *LISTS, *COST_SUMS))
 """Names of a group row that no measure may take."""
-Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class AgentSortBy(RequestModel):
@@ -116,8 +115,8 @@ class AgentSpanGroupFilter(RequestModel):
 
     group_by: list[AgentGroupByRef] = Field(default_factory=list)
     measure: AgentSpanMeasureSpec
-    min: Number | datetime | None = None
-    max: Number | datetime | None = None
+    min: float | datetime | None = None
+    max: float | datetime | None = None
 
     @model_validator(mode="after")
     def _bounded(self) -> "AgentSpanGroupFilter":
@@ -140,7 +139,7 @@ class RatingCondition(RequestModel):
 
     scorer_key: str
     op: Literal["gte", "gt", "lte", "lt", "eq"]
-    value: Number
+    value: float
 
 
 class AgentSignalFilter(RequestModel):
@@ -300,7 +299,7 @@ class AgentSpanStatsMetricSpec(RequestModel):
     alias: Alias
     value_type: ValueType
     aggregations: list[Aggregation] = Field(default_factory=list)
-    percentiles: list[Number] = Field(default_factory=list, max_length=MAX_PERCENTILES)
+    percentiles: list[float] = Field(default_factory=list, max_length=MAX_PERCENTILES)
     value: AgentSpanValueRef
 
     @model_validator(mode="after")
@@ -347,8 +346,8 @@ class AgentSpanStatsNumericBucketSpec(RequestModel):
     type: Literal["number"] = "number"
     alias: Alias = "value"
     bins: int = Field(default=24, ge=1, le=200)
-    min: Number | None = None
-    max: Number | None = None
+    min: float | None = None
+    max: float | None = None
     value: AgentSpanValueRef | None = None
     group_by: list[AgentGroupByRef] = Field(default_factory=list)
     measure: AgentSpanMeasureSpec | None = None

@@ -67,7 +67,7 @@ class AlertRule(RequestModel):
 
     metric: Metric
     operator: Operator
-    threshold: float = Field(allow_inf_nan=False)
+    threshold: float
     window_seconds: int = Field(default=3600, ge=60, le=MOST_SECONDS)
     filter: CallsFilter | None = None
     query: dict[str, Any] | None = None

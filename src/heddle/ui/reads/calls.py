@@ -75,7 +75,7 @@ class CostCondition(RequestModel):
     """A test on the dollars of a call."""
 
     op: OneOf["gt", "gte", "lt", "lte"]
-    dollars: float = Checked(allow_inf_nan=False)
+    dollars: float
 
 
 class Chosen(RequestModel):
