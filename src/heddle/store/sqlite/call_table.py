@@ -262,9 +262,10 @@ def select(
     if query.query is not None and any(texts_in(query.query)):
         require(raw)
     alone = searches[0] if len(searches) == 1 else None
-    compiler = Compiler(table.dialect, table.resolve, search=lambda node: table.hits(node).sql())
-    others = tuple(item for item in conjuncts if item is not alone)
-    compiled = compiler.condition(And(others)) if others else ""
+    compiled = ""
+    if others := tuple(item for item in conjuncts if item is not alone):
+        compiler = Compiler(table.dialect, table.resolve, search=lambda node: table.hits(node).sql())
+        compiled = compiler.condition(And(others))
     selection.sort(query.sort)
     for path in paths:
         table.resolve(path)
