@@ -89,7 +89,8 @@ async def _serving(folder: Path) -> AsyncIterator[tuple[str, int]]:
         config = configure(settings, create_app(settings, services), Connections(settings, lambda _: None))
         config.load()
         state = ServerState()
-        # Without what the server does beside its requests, such as watching its event loop.
+        # Without what the server does beside its requests, such as watching its event loop and running jobs.
+        await services.jobs.stop()
         server = await asyncio.get_running_loop().create_server(
             lambda: config.http_protocol_class(config=config, server_state=state, app_state={}), sock=listener
         )
@@ -97,7 +98,8 @@ async def _serving(folder: Path) -> AsyncIterator[tuple[str, int]]:
             yield listener.getsockname()[:2]
 
 
-async def _send(address: tuple[str, int], request: Request, number: int) -> None:
+async def _send(address: tuple[str, int], request: Request, number: int) -> bytes:
+    """The body of the answer."""
     body = request.body(number)
     reader, writer = await asyncio.open_connection(*address)
     head = (
@@ -113,12 +115,32 @@ async def _send(address: tuple[str, int], request: Request, number: int) -> None
     writer.close()
     if not answer.startswith(b"HTTP/1.1 200 "):
         raise RuntimeError(f"{request.path}: {answer[:1000]!r}")
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+async def _publish(address: tuple[str, int], name: str, class_name: str, **fields: Any) -> str:
+    """The ref of a new object version."""
+    value = {"_type": class_name, "_class_name": class_name, "_bases": ["Object", "BaseModel"], "name": name, **fields}
+    body = orjson.dumps({"obj": {"project_id": PROJECT, "object_id": name, "val": value}})
+    made = await _send(address, Request("/obj/create", "application/json", lambda _: body), 0)
+    return f"weave:///{PROJECT}/object/{name}:{orjson.loads(made)['digest']}"
+
+
+async def _evaluation(address: tuple[str, int]) -> Request:
+    """The request that queues the evaluation of a model by a judge."""
+    dataset = await _publish(address, "rows", "Dataset", rows=[{"question": "1 + 1"}])
+    settings = {"llm_model_id": "answerer", "default_params": {"response_format": "text"}}
+    model = await _publish(address, "answerer", "LLMStructuredCompletionModel", **settings)
+    judge = await _publish(address, "judge", "LLMAsAJudgeScorer", model=model, scoring_prompt="Is {output} right?")
+    exam = await _publish(address, "exam", "Evaluation", dataset=dataset, scorers=[judge], trials=1)
+    body = orjson.dumps({"project_id": PROJECT, "evaluation_ref": exam, "model_ref": model})
+    return Request("/evaluations/evaluate_model", "application/json", lambda _: body)
 
 
 async def _count(folder: Path, counter: Counter) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     async with _serving(folder) as address:
-        for request in REQUESTS:
+        for request in (*REQUESTS, await _evaluation(address)):
             for number in range(WARM + COUNTED):
                 counter.begin()
                 await _send(address, request, number)

@@ -1,4 +1,4 @@
-"""Make src/heddle/store/sqlite/span_dumps.zdict: what dumps of spans have in common, for zstd.
+"""Make src/heddle/store/sqlite/span_dictionary.zdict: what dumps of spans have in common, for zstd.
 
     python -m tools.train_span_dictionary
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import zstandard
 
-from heddle.store.sqlite.span_dumps import reduce
+from heddle.store.sqlite.call_bodies import reduce
 from heddle.trace.calls.packing import Packer
 from heddle.trace.otel.packing import SpanPacker, setting_of
 from heddle.trace.otel.signals import decode_spans
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src/heddle/store/sqlite/span_dumps.zdict"
+TARGET = ROOT / "src/heddle/store/sqlite/span_dictionary.zdict"
 SIZE, COPIES = 16 * 1024, 40
 _CHANGING = re.compile(r"[0-9a-f]{16,32}|\d{4}-\d\d-\d\dT[0-9:.]+Z|\d{3,}|\"[^\"]{200,}\"")
 

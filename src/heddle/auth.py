@@ -97,7 +97,8 @@ class Caller:
 
     def scopes_in(self, project_id: str) -> frozenset[Scope]:
         """What the caller may do in `entity/project`; nothing outside the key's binding."""
-        scopes = frozenset[Scope]().union(*(grant.scopes for grant in self.grants if grant.covers(project_id)))
+        places = ("", project_id.partition("/")[0], project_id)
+        scopes = frozenset[Scope]().union(*(scopes for reach, scopes in self.grants if reach in places))
         return _EVERYTHING if Scope.ADMIN in scopes else scopes
 
     @property

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from heddle.app import served_routes
 from heddle.compat.description import KEPT, keep
-from heddle.http.application import describe_routes
+from heddle.http.description import describe_routes
 from heddle.wire import jsontext
 
 

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from heddle import paths
-from heddle.store.sqlite import body_sums
+from heddle.store.sqlite import call_bodies
 from heddle.store.sqlite.database import PAGE_SIZE
 from tests.soak.load import Item, Load, lost
 from tests.support import old_data, scale
@@ -67,9 +67,9 @@ def ask(process: HeddleProcess, tenant: Tenant, routes: Collection[str]) -> dict
 def add_sums(data: Path) -> None:
     """What an older heddle wrote gets the checksums that a newer one writes."""
     with closing(sqlite3.connect(data / DATABASE)) as raw:
-        body_sums.add_functions(raw)
-        for table in body_sums.BODIES:
-            raw.execute(f"UPDATE {table} SET {body_sums.COLUMN} = {body_sums.sum_of(table)}")
+        call_bodies.add_functions(raw)
+        for table in call_bodies.BODIES:
+            raw.execute(f"UPDATE {table} SET {call_bodies.CHECKSUM} = {call_bodies.checksum_sql(table)}")
         raw.commit()
     for weights in data.rglob("adapter_model.safetensors"):
         paths.write_sums(weights.parent)

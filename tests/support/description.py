@@ -6,7 +6,7 @@ from typing import Any
 
 from heddle.app import served_routes
 from heddle.compat.description import read_description
-from heddle.http.application import describe_routes
+from heddle.http.description import describe_routes
 
 
 @cache

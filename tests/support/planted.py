@@ -107,7 +107,7 @@ def files_with(folder: Path, marker: str) -> list[str]:
 
 def rows_with(database: Path, marker: str) -> list[str]:
     """The tables of a SQLite file in which the marker stands, once compressed dumps are read too."""
-    from heddle.store.sqlite import span_dumps
+    from heddle.store.sqlite import call_bodies
 
     raw = sqlite3.connect(database)
     try:
@@ -115,7 +115,7 @@ def rows_with(database: Path, marker: str) -> list[str]:
         found = []
         for name in names:
             for row in _rows(raw, name):
-                texts = [span_dumps.rest(one) if name == "body_in" and isinstance(one, bytes) else one for one in row]
+                texts = [call_bodies.rest(one) if name == "body_in" and isinstance(one, bytes) else one for one in row]
                 if any(marker in (text.decode("latin-1") if isinstance(text, bytes) else str(text)) for text in texts):
                     found.append(name)
                     break

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
 from heddle.store.query.compiler import Compiler
-from heddle.store.sqlite import span_dumps
+from heddle.store.sqlite import call_bodies
 from heddle.store.sqlite.call_table import SqliteCallTable
 from heddle.wire import jsontext
 from heddle.wire.calls import CallsQuery
@@ -93,7 +93,7 @@ def compared(op: str, document: Any, path: str, constant: Any) -> bool | None:
 @pytest.fixture(scope="module")
 def database() -> sqlite3.Connection:
     raw = sqlite3.connect(":memory:")
-    span_dumps.add_functions(raw)
+    call_bodies.add_functions(raw)
     raw.execute(
         "CREATE TABLE calls (rid INTEGER PRIMARY KEY, project INTEGER, id TEXT, op INTEGER, started_at INTEGER)"
     )

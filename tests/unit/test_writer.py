@@ -71,6 +71,24 @@ def test_work_that_waits_is_committed_together(bench: Bench) -> None:
     assert bench.writer.stats.waiting_bytes == 0
 
 
+def test_a_caller_that_goes_away_takes_no_work_along(bench: Bench) -> None:
+    gate = threading.Event()
+
+    async def run() -> None:
+        first = asyncio.create_task(bench.writer.write(lambda session: gate.wait(30)))
+        await asyncio.sleep(0)
+        gone, other = (asyncio.create_task(bench.writer.write(insert(text))) for text in ("gone", "other"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert gone.cancelled()
+        gate.set()
+        assert await first and await other == 2
+
+    asyncio.run(run())
+    assert bench.rows() == ["gone", "other"]
+
+
 def test_a_refused_work_is_undone_alone(bench: Bench) -> None:
     def refuse(session: Session) -> None:
         session.raw.execute("INSERT INTO t VALUES ('half')")

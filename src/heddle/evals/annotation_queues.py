@@ -25,7 +25,7 @@ from heddle.http.routing import (
     answer,
     describe_row,
     group,
-    line,
+    json_lines,
     lines,
     not_negative,
     page_limit,
@@ -441,7 +441,7 @@ def _filter(asked: ItemsFilter | None) -> ItemFilter:
 
 async def _lines(project_id: str, rows: Sequence[QueueRow]) -> AsyncIterator[bytes]:
     for row in rows:
-        yield line(describe_row(QueueSchema, row, project_id=project_id))
+        yield json_lines([describe_row(QueueSchema, row, project_id=project_id)])
 
 
 def _changed_answer(project_id: str, queue_id: str, row: QueueRow | None) -> Response:

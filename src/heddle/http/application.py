@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 import heddle
 from heddle.http import failures
-from heddle.http.middleware import RequestMiddleware
-from heddle.http.routing import HotRoutes, Route
+from heddle.http.middleware import HotRoutes, RequestMiddleware
+from heddle.http.routing import Route
 from heddle.http.state import ServerState
 
 
@@ -72,9 +70,3 @@ def order_routes(routers: Iterable[APIRouter]) -> list[Route]:
     """The routes of routers, in the order in which they are tried."""
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))
-
-
-def describe_routes(routes: Iterable[Route]) -> dict[str, Any]:
-    """The OpenAPI description of routes, with what is left out of serving them; it takes seconds for all."""
-    described = [route.with_description() for route in routes]
-    return get_openapi(title="heddle", version=heddle.__version__, routes=described)

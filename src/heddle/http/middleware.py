@@ -17,7 +17,7 @@ from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavail
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
 from heddle.http.quotas import METER, Meter
-from heddle.http.routing import HotRoutes
+from heddle.http.routing import Route
 from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
 from heddle.quotas import BYTES
@@ -47,6 +47,29 @@ _COMMON = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-pol
 _NOT_STORED = (b"cache-control", b"no-store")
 _NOT_SHOWN = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 """Of answers that are no page: a browser that is led to one shows and runs nothing of it."""
+
+
+class HotRoutes:
+    """The routes of the write path, found by their paths alone and served without the layers of the framework."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        found = [route for route in routes if route.is_hot]
+        self._plain = {route.path: route for route in found if "{" not in route.path}
+        self._others = [route for route in found if "{" in route.path]
+
+    def find(self, scope: Scope) -> ASGIApp | None:
+        """The application of the route that serves a request, which the scope names then; None for any other route."""
+        path: str = scope["path"]
+        route, parts = self._plain.get(path), {}
+        if route is None:
+            for other in self._others:
+                if match := other.path_regex.match(path):
+                    route, parts = other, match.groupdict()
+                    break
+        if route is None or not route.is_direct or scope["method"] not in (route.methods or ()):
+            return None
+        scope["path_params"], scope["route"] = parts, route
+        return route.app
 
 
 class RequestMiddleware:

@@ -287,29 +287,6 @@ class Route(APIRoute):
         return run
 
 
-class HotRoutes:
-    """The routes of the write path, found by their paths alone and served without the layers of the framework."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        found = [route for route in routes if route.is_hot]
-        self._plain = {route.path: route for route in found if "{" not in route.path}
-        self._others = [route for route in found if "{" in route.path]
-
-    def find(self, scope: ASGIScope) -> ASGIApp | None:
-        """The application of the route that serves a request, which the scope names then; None for any other route."""
-        path: str = scope["path"]
-        route, parts = self._plain.get(path), {}
-        if route is None:
-            for other in self._others:
-                if match := other.path_regex.match(path):
-                    route, parts = other, match.groupdict()
-                    break
-        if route is None or not route.is_direct or scope["method"] not in (route.methods or ()):
-            return None
-        scope["path_params"], scope["route"] = parts, route
-        return route.app
-
-
 _HOT: set[Callable[..., Any]] = set()
 _LOCAL: set[Callable[..., Any]] = set()
 
@@ -366,28 +343,6 @@ async def validate_body(model: type[B], request: Request) -> B:
     """The typed body of a route that decodes it itself; raises ValidationFailed."""
     body = await request.body()
     return await off_loop(len(body), lambda: validate(TypeAdapter(model), jsontext.loads(body)))
-
-
-def body_schema(model: type[BaseModel]) -> Any:
-    """The OpenAPI request body of a route that decodes its body itself, made when the description is asked for."""
-
-    @cache
-    def with_description() -> dict[str, Any]:
-        schema = model.model_json_schema()
-        schema = _inline(schema, schema.get("$defs", {}))
-        return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-    return with_description
-
-
-def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
-    if isinstance(schema, list):
-        return [_inline(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inline(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {key: _inline(item, definitions) for key, item in schema.items() if key not in ("$defs", "discriminator")}
 
 
 def group(tag: str) -> APIRouter:
@@ -503,11 +458,6 @@ def lines(chunks: AsyncIterator[bytes], kind: type[Lines] = Lines) -> StreamingR
 def json_lines(values: Iterable[Any]) -> bytes:
     """Values as JSON lines with refs in external form."""
     return refs.convert_out(b"".join(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) for value in values))
-
-
-def line(value: Any) -> bytes:
-    """One JSON line with refs in external form."""
-    return refs.convert_out(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def not_negative(value: int | None, name: str) -> int | None:

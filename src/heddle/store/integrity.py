@@ -16,7 +16,7 @@ from pathlib import Path
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
-from heddle.store.sqlite import blocks, body_sums
+from heddle.store.sqlite import blocks, call_bodies
 from heddle.wire import refs
 
 _STEPS_BETWEEN_LOOKS = 20_000
@@ -27,8 +27,8 @@ _CHANGED = (b"null", b"[redacted ", *(kind.encode() for kind in (refs.INTERNAL, 
 """What stands in values that may be others than those of their digests: an import renames the projects of refs."""
 _DAMAGED = " UNION ALL ".join(
     f"""SELECT '{table}', quote(c.id) FROM {table} b LEFT JOIN calls c ON c.rid = b.rid
-        WHERE b.rid >= ? AND b.rid < ? AND b.{body_sums.COLUMN} <> {body_sums.sum_of(table)}"""
-    for table in body_sums.BODIES
+        WHERE b.rid >= ? AND b.rid < ? AND b.{call_bodies.CHECKSUM} <> {call_bodies.checksum_sql(table)}"""
+    for table in call_bodies.BODIES
 )
 _NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
     f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} <> ''" for column in BLOB_COLUMNS
@@ -108,7 +108,7 @@ class SqliteIntegrity:
             looked, problems = 0, list[str]()
             for first in (*range(start, newest + 1, _ROWS), *range(0, start, _ROWS)):
                 last = min(first + _ROWS, start if first < start else newest + 1)
-                found = _within(raw, _DAMAGED, ends, (first, last) * len(body_sums.BODIES))
+                found = _within(raw, _DAMAGED, ends, (first, last) * len(call_bodies.BODIES))
                 if found is None:
                     break
                 looked += last - first
@@ -122,7 +122,7 @@ class SqliteIntegrity:
 
     def _open(self, ends: float) -> sqlite3.Connection:
         raw = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
-        body_sums.add_functions(raw)
+        call_bodies.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)
         raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
         return raw

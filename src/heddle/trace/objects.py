@@ -12,6 +12,7 @@ from pydantic import AfterValidator, TypeAdapter
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidField, InvalidRequest, ValidationFailed
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     Deleter,
     Empty,
@@ -23,7 +24,6 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
-    body_schema,
     describe_row,
     group,
     hot,

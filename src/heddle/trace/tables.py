@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from heddle.auth import Scope
 from heddle.errors import Conflict, NotFound
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     OFF_LOOP_BYTES,
     ProjectReq,
@@ -21,7 +22,6 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
-    body_schema,
     check_in_slices,
     group,
     local,

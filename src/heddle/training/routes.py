@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.extras import install_command
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     BearerDeleter,
     BearerReader,
@@ -24,7 +25,6 @@ from heddle.http.routing import (
     StateDep,
     StoreDep,
     answer,
-    body_schema,
     group,
     validate_body,
 )

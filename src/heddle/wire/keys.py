@@ -77,14 +77,9 @@ class Grant(NamedTuple):
         role = show_scopes(self.scopes)
         return f"{role}:{self.reach}" if self.reach else role
 
-    def covers(self, project_id: str) -> bool:
-        """True when `entity/project` lies within its reach."""
-        reach = self.reach
-        return reach in ("", project_id) or ("/" not in reach and project_id.partition("/")[0] == reach)
-
     def contains(self, other: "Grant") -> bool:
         """True when it allows all that the other one does, wherever that does."""
-        is_around = self.covers(other.reach) if "/" in other.reach else self.reach in ("", other.reach)
+        is_around = self.reach in ("", other.reach.partition("/")[0], other.reach)
         return is_around and (Scope.ADMIN in self.scopes or other.scopes <= self.scopes)
 
 

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
-from heddle.http.routing import Needs, answer, body_schema
+from heddle.http.description import body_schema
+from heddle.http.routing import Needs, answer
 from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.trace.objects import MAX_NAME

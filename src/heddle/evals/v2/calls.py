@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 from heddle.auth import Caller, Scope
 from heddle.errors import NotFound, TooLarge
 from heddle.evals.v2.versions import Entity, Project, check_page, fetch_first, to_external
-from heddle.http.routing import Needs, line
+from heddle.http.routing import Needs, json_lines
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, Records
@@ -151,7 +151,7 @@ class ProjectCalls:
 
         async def chunks() -> AsyncIterator[bytes]:
             async for slice_ in found:
-                yield b"".join(map(line, await record(slice_)))
+                yield json_lines(await record(slice_))
 
         return await fetch_first(chunks())
 

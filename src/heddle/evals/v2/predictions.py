@@ -20,7 +20,8 @@ from heddle.evals.v2.calls import (
     scorer_of,
 )
 from heddle.evals.v2.versions import Limit, Offset, internal_ref, parse_ref, read_body, to_external
-from heddle.http.routing import Lines, RecordsDep, RequestModel, ResponseModel, answer, body_schema, group, lines
+from heddle.http.description import body_schema
+from heddle.http.routing import Lines, RecordsDep, RequestModel, ResponseModel, answer, group, lines
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback

@@ -25,7 +25,8 @@ from heddle.evals.v2.calls import (
     scores_of,
 )
 from heddle.evals.v2.versions import Limit, Names, Offset, parse_ref, read_body, to_external
-from heddle.http.routing import Lines, RequestModel, ResponseModel, StoreDep, answer, body_schema, group, lines
+from heddle.http.description import body_schema
+from heddle.http.routing import Lines, RequestModel, ResponseModel, StoreDep, answer, group, lines
 from heddle.store.control.objects import Objects
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json

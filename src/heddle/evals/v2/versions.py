@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     Deleter,
     NdLines,
@@ -21,9 +22,8 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
-    body_schema,
     describe_row,
-    line,
+    json_lines,
     lines,
     not_negative,
     off_loop,
@@ -266,7 +266,7 @@ def serve(kind: ObjectKind) -> None:
 
         async def chunks() -> AsyncIterator[bytes]:
             async for version in versions:
-                yield line(await kind.record(records, caller, project_id, version))
+                yield json_lines([await kind.record(records, caller, project_id, version)])
 
         return lines(await fetch_first(chunks()), NdLines)
 

@@ -3,7 +3,8 @@
 import orjson
 from fastapi import Request, Response
 
-from heddle.http.routing import BearerWriter, answer, body_schema, group, off_loop
+from heddle.http.description import body_schema
+from heddle.http.routing import BearerWriter, answer, group, off_loop
 from heddle.inference.api.respond import describe_run, read_request, respond, run_while_connected
 from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import CHAT

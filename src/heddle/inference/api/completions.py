@@ -16,7 +16,17 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, Unavailable
-from heddle.http.routing import NdLines, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, line, validate
+from heddle.http.routing import (
+    NdLines,
+    ResponseModel,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    json_lines,
+    validate,
+)
 from heddle.inference.accounts import ClientGone, ProviderAccount
 from heddle.inference.api.respond import run_while_connected
 from heddle.inference.api.traced_request import TracedBody, TracedRequest
@@ -314,13 +324,13 @@ class CompletionRequest(TracedRequest):
         chunks: list[Json] = []
         try:
             if self.tracked:
-                await waiting.put(line({"_meta": self.call_ids}))
+                await waiting.put(json_lines([{"_meta": self.call_ids}]))
             if self.failure is None:
                 try:
                     async with asyncio.timeout(self._seconds()), contextlib.aclosing(self._chunks()) as made:
                         async for chunk in made:
                             chunks.append(chunk)
-                            await waiting.put(line(chunk))
+                            await waiting.put(json_lines([chunk]))
                 except TimeoutError:
                     self.failure = self._too_late()
                 except HeddleError as error:
@@ -336,7 +346,7 @@ class CompletionRequest(TracedRequest):
             logger.exception("a stream of completions failed")
             self.failure = HeddleError("Internal server error")
         if self.failure is not None:
-            await waiting.put(line(self.error_body()))
+            await waiting.put(json_lines([self.error_body()]))
         await waiting.put(None)
 
     def _too_late(self) -> HeddleError:

@@ -9,13 +9,13 @@ from pydantic import ConfigDict
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     BearerAdmin,
     BearerReader,
     SettingsDep,
     StoreDep,
     answer,
-    body_schema,
     group,
     validate_body,
 )

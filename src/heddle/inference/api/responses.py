@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     BearerDeleter,
     BearerReader,
@@ -16,7 +17,6 @@ from heddle.http.routing import (
     EventStreamsDep,
     ResponseModel,
     StoreDep,
-    body_schema,
     group,
 )
 from heddle.inference.api.respond import describe_run, read_arrival, read_body, read_request, respond

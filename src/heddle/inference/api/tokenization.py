@@ -4,7 +4,8 @@ from fastapi import Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http.routing import BearerReader, answer, body_schema, group, off_loop
+from heddle.http.description import body_schema
+from heddle.http.routing import BearerReader, answer, group, off_loop
 from heddle.inference.api.respond import describe_ignored, read_arrival, read_body
 from heddle.inference.chat.fields import Integer, Part, refuse_ignored, unknown_fields
 from heddle.inference.chat.plan import plan_tools, render_messages

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from heddle import aio
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.store.clickhouse.assembly import (
     COLUMNS,
@@ -82,8 +81,7 @@ class Flusher:
         self._items.append(item)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        # A caller that goes away must not make the outcome unknown to the others of the group.
-        await aio.shield(item.future)
+        await item.future
 
     async def close(self) -> None:
         """Write what waits, and take nothing more."""

@@ -1,24 +1,24 @@
-"""Calls in SQLite as queries see them: the statements that select them, and the indexes that slow ones get."""
+"""Calls in SQLite as queries see them: the statements that select and read them, and the indexes of slow ones."""
 
 import hashlib
 import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, conjuncts_of, is_word
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
+from heddle.store.sqlite.call_bodies import WHOLE_DUMP, dump_source, needs_output
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import INDEXED_BODIES, Hits, calls_that_may_hold, require
-from heddle.store.sqlite.span_dumps import dump_source, needs_output
 from heddle.wire import refs, times
 from heddle.wire.call_fields import CallField, resolve_field
 from heddle.wire.call_fields import FieldKind as FieldKind
-from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallsQuery, CostOf, CostTest, Usage
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallRow, CallsQuery, CostOf, CostTest, Usage
 from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar, Search
 from heddle.wire.query import searches as texts_in
 
@@ -262,9 +262,10 @@ def select(
     if query.query is not None and any(texts_in(query.query)):
         require(raw)
     alone = searches[0] if len(searches) == 1 else None
-    compiler = Compiler(table.dialect, table.resolve, search=lambda node: table.hits(node).sql())
-    others = tuple(item for item in conjuncts if item is not alone)
-    compiled = compiler.condition(And(others)) if others else ""
+    compiled = ""
+    if others := tuple(item for item in conjuncts if item is not alone):
+        compiler = Compiler(table.dialect, table.resolve, search=lambda node: table.hits(node).sql())
+        compiled = compiler.condition(And(others))
     selection.sort(query.sort)
     for path in paths:
         table.resolve(path)
@@ -309,6 +310,63 @@ def _cost_condition(raw: sqlite3.Connection, test: CostTest) -> str:
     return f"""ifnull((SELECT sum(call_cost({PRICED})) FROM usage u JOIN names n ON n.k = u.model
         WHERE u.project = c.project AND u.started_at = c.started_at AND u.rid = c.rid), 0)
         {_COST_OPERATORS[test.op]} {float(test.dollars)!r}"""
+
+
+_HEADS = [column for column in COLUMNS if not column.is_body]
+_HEAD = ", ".join(("c.spilled", "c.rid", "c.size_in + c.size_out", *(f"c.{stored_name(column)}" for column in _HEADS)))
+_NUMBERED_HEADS = [place for place, column in enumerate(_HEADS, 2) if column.is_repeated]
+_SELECTED = {"otel_dump": WHOLE_DUMP}
+ReadFile = Callable[[str], str]
+
+
+def fetch(
+    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile | None
+) -> list[CallRow]:
+    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out.
+
+    Without `read_file` large texts stay as the row has them.
+    """
+    wanted, source = [_HEAD], "calls c"
+    read = columns | {"output"} if "otel_dump" in columns else columns
+    for table, alias, bodies in (("body_in", "bi", BODY_IN), ("body_out", "bo", BODY_OUT)):
+        wanted += (_SELECTED.get(name, _COLUMNS[name]) if name in columns else "NULL" for name in bodies)
+        source += "" if read.isdisjoint(bodies) else f" LEFT JOIN {table} {alias} ON {alias}.rid = c.rid"
+    sql = f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN (SELECT value FROM json_each(?))"
+    found: dict[int, CallRow] = {}
+    for spilled, *values in raw.execute(sql, (json.dumps(list(rids)),)):
+        for place in _NUMBERED_HEADS:
+            values[place] = names.text(raw, values[place])
+        row = found[values[0]] = CallRow(*values)
+        if spilled and read_file is not None:
+            # The whole texts of large fields in the place of their shortened ones.
+            for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
+                if name in columns:
+                    setattr(row, name, read_file(blob))
+    return [found[rid] for rid in rids if rid in found]
+
+
+def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:
+    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
+    for row in rows:
+        if row.parent_id is None:
+            query = """SELECT sum(size_in + size_out) FROM calls
+                WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"""
+            row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)
+
+
+def read_usage(
+    raw: sqlite3.Connection, names: NameReader, project: int | None, calls: Sequence[tuple[int, int]]
+) -> dict[int, list[Usage]]:
+    """The usage of some calls, (row number, start), by row number."""
+    found: dict[int, list[Usage]] = {}
+    if not calls:
+        return found
+    listed, starts = json.dumps([rid for rid, _ in calls]), [started_at for _, started_at in calls]
+    sql = """SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN (SELECT value FROM json_each(?))"""
+    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts), listed)):
+        found.setdefault(rid, []).append(Usage(names.text(raw, model) or "", *numbers))
+    return found
 
 
 logger = logging.getLogger("heddle.store")

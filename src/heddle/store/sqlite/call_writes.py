@@ -4,6 +4,7 @@ Runs in the writer thread only. Reading 40,000 trials from the bodies of calls t
 it takes a tenth. Such a row holds nothing that is not in the calls, so it can be made again at any time (`refresh`).
 """
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from heddle.store.control.pending_calls import Key
-from heddle.store.sqlite import blocks, search, span_dumps
-from heddle.store.sqlite.body_sums import COLUMN, body_sum
+from heddle.store.sqlite import blocks, call_bodies, search
+from heddle.store.sqlite.call_bodies import CHECKSUM, checksum
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.text_cache import cache_texts
@@ -27,13 +28,13 @@ from heddle.wire.trials import TRIAL_OPS, Step, predict_step, row_digest
 def _body_of_start(start: Start) -> list[str | bytes | int | None]:
     values = [getattr(start, name) for name in BODY_IN]
     if start.otel_dump is not None:
-        values[_DUMP_AT] = span_dumps.pack(start.otel_dump, start.shared)
-    return [*values, body_sum(values)]
+        values[_DUMP_AT] = call_bodies.pack(start.otel_dump, start.shared)
+    return [*values, checksum(values)]
 
 
 def _body_of_end(end: End) -> tuple[str | bytes | int | None, ...]:
     values = _of_body_out(end)
-    return (*values, body_sum(values))
+    return (*values, checksum(values))
 
 
 class Known(NamedTuple):
@@ -65,8 +66,8 @@ _HEAD = [stored_name(column) for column in (*_STARTED, *_ENDED)]
 _INSERT = _insert("calls", ("rid", "project", *_HEAD, "size_in", "size_out", "spilled"))
 _START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
 _END = _update([*map(stored_name, _ENDED), "size_out"])
-_BODY_IN = _insert("body_in", ("rid", *BODY_IN, COLUMN), "INSERT OR REPLACE")
-_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, COLUMN), "INSERT OR REPLACE")
+_BODY_IN = _insert("body_in", ("rid", *BODY_IN, CHECKSUM), "INSERT OR REPLACE")
+_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, CHECKSUM), "INSERT OR REPLACE")
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 _DUMP_AT = BODY_IN.index("otel_dump")
@@ -95,7 +96,8 @@ class CallWriter:
         placed = {key for key, end in end_of.items() if end.usage}
         placed |= {key for key in start_of if key in known and known[key].started_at is None}
         rids = [found.rid for found in known.values()]
-        search.withdraw(raw, rids)
+        if rids:
+            search.withdraw(raw, rids)
         before = blocks.counts_of(raw, rids)
         after = self._insert(raw, fresh, end_of)
         for key, start in start_of.items():
@@ -200,7 +202,7 @@ class CallWriter:
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
         alone = [known.rid for known, end in ends if known.rid in again and (end.project, end.id) not in start_of]
         if alone:
-            span_dumps.set_apart(raw, alone)
+            call_bodies.set_apart(raw, alone)
         raw.executemany(f"DELETE FROM call_files WHERE field IN {BODY_OUT} AND rid = ?", [(rid,) for rid in again])
         raw.executemany(_END, heads)
         raw.executemany(_BODY_OUT, bodies)
@@ -212,11 +214,8 @@ class CallWriter:
     @staticmethod
     def _find_ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
         """Which of the rows have an end already, so that its traces must be cleared."""
-        found: set[int] = set()
-        for chunk in batched(rids):
-            marks = ",".join("?" * len(chunk))
-            found.update(row[0] for row in raw.execute(f"SELECT rid FROM body_out WHERE rid IN ({marks})", chunk))
-        return found
+        query = "SELECT rid FROM body_out WHERE rid IN (SELECT value FROM json_each(?))"
+        return {row[0] for row in raw.execute(query, (json.dumps(rids),))}
 
     @staticmethod
     def _write_files(raw: sqlite3.Connection, rid: int, *files: dict[str, str]) -> None:

@@ -4,8 +4,7 @@ import asyncio
 import json
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from heddle.store.control.agents import spans as agent_index
@@ -13,14 +12,20 @@ from heddle.store.control.audit import audit
 from heddle.store.control.log_records import remove_of_spans
 from heddle.store.query.calls import Position, sum_turns
 from heddle.store.sqlite import blocks, usage_repeats
-from heddle.store.sqlite.call_rows import fetch, read_usage, trace_sizes
-from heddle.store.sqlite.call_table import SLOW_SECONDS, PathIndexes, SqliteSelection, select
+from heddle.store.sqlite.call_bodies import WHOLE_DUMP
+from heddle.store.sqlite.call_table import (
+    SLOW_SECONDS,
+    PathIndexes,
+    SqliteSelection,
+    fetch,
+    read_usage,
+    select,
+    trace_sizes,
+)
 from heddle.store.sqlite.call_writes import CallWriter, TrialRows, delete, purge, purge_older
 from heddle.store.sqlite.database import Readers, Session, reads
-from heddle.store.sqlite.endings import Endings
 from heddle.store.sqlite.names import NameReader, Names
 from heddle.store.sqlite.search import Window, index_next, progress
-from heddle.store.sqlite.span_dumps import WHOLE_DUMP
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
 from heddle.wire.batched import batched
@@ -67,6 +72,8 @@ _CONTENT = """SELECT c.trace_id, c.thread_id, bi.inputs, bi.attributes, bo.outpu
     LEFT JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid"""
 _CONTENT_FILES = """SELECT DISTINCT f.blob FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
     JOIN call_files f ON f.rid = c.rid"""
+_ENDED = """INSERT INTO call_endings (project, call) SELECT project, id FROM calls
+    WHERE project = ? AND id = ? AND ended_at IS NOT NULL AND started_at IS NOT NULL AND deleted_at IS NULL"""
 T = TypeVar("T")
 Halves = tuple[Sequence[Start], Sequence[End]]
 
@@ -93,7 +100,8 @@ class Calls:
         self._indexes = indexes
         self._read_file = read_file
         self._calls = CallWriter(names)
-        self._endings = Endings(names)
+        self._watched: frozenset[str] = frozenset()
+        """The projects (internal ids) whose calls go into the outbox of those that ended."""
         self._trials = trials
         self.has_endings = asyncio.Event()
         self._has_unindexed = asyncio.Event()
@@ -102,7 +110,8 @@ class Calls:
     async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
         size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
         size += AGENT_SPAN_BYTES * len(agents)
-        if spans := usage_repeats.spans_of(starts, ends):
+        if any(start.otel_dump is not None for start in starts):
+            spans = usage_repeats.spans_of(starts, ends)
 
             def work(session: Session) -> None:
                 known = usage_repeats.settle_new(session.raw, self._names, spans)
@@ -115,35 +124,59 @@ class Calls:
             await self._writer.write_jointly(self._write_all, (starts, ends), size)
         self._writer.stats.calls += len(starts)
         self._has_unindexed.set()
-        if self._endings.concerns(starts, ends):
+        if self._is_watched(starts, ends):
             self.has_endings.set()
+
+    def _is_watched(self, starts: Sequence[Start], ends: Sequence[End]) -> bool:
+        watched = self._watched
+        return bool(watched) and any(half.project in watched for part in (starts, ends) for half in part)
 
     def _write_all(self, session: Session, brought: list[Halves]) -> None:
         """Write what several requests bring, as if it were one."""
         starts, ends = ([half for part in parts for half in part] for parts in zip(*brought, strict=True))
-        self._write(session, starts, ends)
+        self._write(session, starts, ends, {})
 
     def _write(
         self,
         session: Session,
         starts: Sequence[Start],
         ends: Sequence[End],
-        spans: Mapping[usage_repeats.TraceKey, usage_repeats.Written] = MappingProxyType({}),
+        spans: dict[usage_repeats.TraceKey, usage_repeats.Written],
     ) -> None:
         placed = self._calls.write(session.raw, starts, ends)
         if spans:
-            usage_repeats.drop(session.raw, self._names, dict(spans))
+            usage_repeats.drop(session.raw, self._names, spans)
         if placed:
             usage_repeats.mark(session.raw, self._names, placed)
         self._trials.note(session.raw, starts, ends)
-        if self._endings.concerns(starts, ends):
-            self._endings.note(session.raw, starts, ends)
+        if self._is_watched(starts, ends):
+            halves = (half for part in (starts, ends) for half in part if half.project in self._watched)
+            keys = dict.fromkeys((self._names.number(session.raw, half.project), half.id) for half in halves)
+            session.raw.executemany(_ENDED, keys)
 
     def watch(self, projects: Collection[str], seen: int) -> None:  # noqa: ARG002  # no other server changes monitors
-        self._endings.watched = frozenset(projects)
+        self._watched = frozenset(projects)
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
-        return await self._writer.write(lambda session: self._endings.take(session.raw, limit, skipping))
+        known = "FROM call_endings e JOIN names n ON n.k = e.project"
+        marks = ", ".join("?" * len(skipping))
+        oldest = f"SELECT e.project {known} WHERE n.v NOT IN ({marks}) ORDER BY e.seq LIMIT 1"
+        taken = f"SELECT e.seq, n.v, e.call {known} WHERE e.project = ? AND e.is_taken ORDER BY e.seq"
+        first = "SELECT seq FROM call_endings WHERE project = ? ORDER BY seq LIMIT ?"
+
+        def work(session: Session) -> list[Ending]:
+            """The same batch again until it is dropped, whatever is added."""
+            raw = session.raw
+            found = raw.execute(oldest, tuple(skipping)).fetchone()
+            if found is None:
+                return []
+            batch = raw.execute(taken, found).fetchall()
+            if not batch:
+                raw.execute(f"UPDATE call_endings SET is_taken = 1 WHERE seq IN ({first})", (*found, limit))
+                batch = raw.execute(taken, found).fetchall()
+            return [Ending(*row) for row in batch]
+
+        return await self._writer.write(work)
 
     async def count_endings(self) -> int:
         return await self._readers.read(lambda session: _number(session, "SELECT count(*) FROM call_endings", {}))

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
-from heddle.store.sqlite import body_sums, search, span_dumps
+from heddle.store.sqlite import call_bodies, search
 
 DATABASE = "heddle.db"
 """The file in the data folder."""
@@ -89,8 +89,7 @@ def _lower(value: str | int | float | None) -> str | int | float | None:
 
 def _session(raw: sqlite3.Connection) -> Session:
     search.add_functions(raw)
-    span_dumps.add_functions(raw)
-    body_sums.add_functions(raw)
+    call_bodies.add_functions(raw)
     raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Mapped pages would count as this process's memory once per connection, for less than a tenth of CPU.
     raw.execute("PRAGMA mmap_size = 0")

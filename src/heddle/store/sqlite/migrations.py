@@ -38,11 +38,10 @@ from heddle.store.control.responses import RESPONSE_TABLES
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
-from heddle.store.sqlite import blocks, body_sums, search, usage_repeats
+from heddle.store.sqlite import blocks, call_bodies, search, usage_repeats
 from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
-from heddle.store.sqlite.endings import ENDINGS_TABLE
-from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
+from heddle.store.sqlite.schema import CALL_TABLES, ENDINGS_TABLE, ERRORS_INDEX
 from heddle.wire.call_summary import read_error
 from heddle.wire.calls import CALL_KINDS, ERROR, kind_of
 
@@ -144,8 +143,8 @@ def _add_kind(session: Session) -> None:
 
 
 def _add_body_sums(session: Session) -> None:
-    for table in body_sums.BODIES:
-        _add_column(session.raw, table, f"{body_sums.COLUMN} INTEGER")
+    for table in call_bodies.BODIES:
+        _add_column(session.raw, table, f"{call_bodies.CHECKSUM} INTEGER")
 
 
 def _drop_dump_indexes(session: Session) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heddle.store.sqlite import body_sums
+from heddle.store.sqlite import call_bodies
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallColumn, ColumnType
 
 
@@ -34,8 +34,8 @@ CALL_TABLES = (
     "CREATE INDEX calls_trace ON calls (trace_id, project)",
     "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
     "CREATE INDEX calls_thread ON calls (project, thread_id, started_at) WHERE thread_id IS NOT NULL",
-    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)}, {body_sums.COLUMN} INTEGER)",
-    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)}, {body_sums.COLUMN} INTEGER)",
+    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)}, {call_bodies.CHECKSUM} INTEGER)",
+    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)}, {call_bodies.CHECKSUM} INTEGER)",
     """CREATE TABLE usage (
         project INTEGER NOT NULL, started_at INTEGER NOT NULL, rid INTEGER NOT NULL, model INTEGER NOT NULL,
         requests INTEGER NOT NULL, prompt INTEGER NOT NULL, completion INTEGER NOT NULL, total INTEGER,
@@ -52,6 +52,10 @@ CALL_TABLES = (
         name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
         last_used INTEGER NOT NULL, built_at INTEGER)""",
 )
+ENDINGS_TABLE = """CREATE TABLE IF NOT EXISTS call_endings (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, project INTEGER NOT NULL, call TEXT NOT NULL,
+    is_taken INTEGER NOT NULL DEFAULT 0)"""
+"""The outbox of calls that ended, for monitors."""
 ERRORS_INDEX = """CREATE INDEX IF NOT EXISTS calls_errors
     ON calls (project, error_group, started_at, op, user, trace_id, id, parent_id, deleted_at)
     WHERE error_group IS NOT NULL AND deleted_at IS NULL"""

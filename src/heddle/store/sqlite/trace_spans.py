@@ -2,7 +2,7 @@
 
 import json
 
-from heddle.store.sqlite.call_rows import read_usage
+from heddle.store.sqlite.call_table import read_usage
 from heddle.store.sqlite.database import Readers, Session, reads
 from heddle.store.sqlite.names import NameReader
 from heddle.wire import refs

@@ -16,7 +16,7 @@ import orjson
 from heddle.errors import InvalidRequest
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
-from heddle.store.sqlite.call_rows import fetch
+from heddle.store.sqlite.call_table import fetch
 from heddle.store.sqlite.database import Session, SessionReads, reads
 from heddle.store.sqlite.names import NameReader
 from heddle.wire import refs, times

@@ -117,8 +117,6 @@ class Written:
 def spans_of(starts: Sequence[Start], ends: Sequence[End]) -> dict[TraceKey, Written]:
     """The spans among calls, by project and trace."""
     spans = {(start.project, start.id): start for start in starts if start.otel_dump is not None}
-    if not spans:
-        return {}
     found: dict[TraceKey, Written] = {}
     for start in spans.values():
         key = (start.project, start.trace_id)

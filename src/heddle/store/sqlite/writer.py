@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from heddle import aio
 from heddle.errors import Busy, HeddleError, Unavailable
 from heddle.store.control.repository import WriteStats
 from heddle.store.sqlite.database import Readers, Session, empty_log, explain
@@ -93,8 +92,7 @@ class Writer:
             self.stats.waiting_bytes += size
             self._items.append(item)
             self._wake.notify()
-        # A caller that goes away must not make the commit's outcome unknown to the others of the group.
-        return await aio.shield(item.future)
+        return await item.future
 
     def close(self) -> None:
         """Write what waits, then end the thread."""

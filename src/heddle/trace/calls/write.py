@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     OFF_LOOP_BYTES,
     Deleter,
@@ -18,7 +19,6 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
-    body_schema,
     group,
     hot,
     local,

@@ -25,13 +25,12 @@ async def find_roots(store: Store, project: str, trace_ids: Sequence[str]) -> di
     return found
 
 
-async def move_to_roots(store: Store, starts: Sequence[Start]) -> None:
-    """Move the feedback that waits for any of these calls."""
+async def move_to_roots(store: Store, roots: Sequence[Start]) -> None:
+    """Move the feedback that waits for any of these outermost calls."""
     moves: dict[str, dict[str, str]] = {}
-    for start in starts:
-        if start.parent_id is None:
-            of_project = moves.setdefault(start.project, {})
-            of_project.setdefault(waiting_ref(start.project, start.trace_id), refs.call_ref(start.project, start.id))
+    for start in roots:
+        of_project = moves.setdefault(start.project, {})
+        of_project.setdefault(waiting_ref(start.project, start.trace_id), refs.call_ref(start.project, start.id))
     for project, targets in moves.items():
         await move(store, project, targets)
 

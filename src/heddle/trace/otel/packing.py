@@ -299,7 +299,8 @@ class SpanWriter:
         """Store calls and agent spans; returns after the commit."""
         await self._name_ops(packed.starts)
         await CallWrites(self._settings, self._store, self._caller).keep(packed, agents)
-        await move_to_roots(self._store, packed.starts)
+        if roots := [start for start in packed.starts if start.parent_id is None]:
+            await move_to_roots(self._store, roots)
 
     async def _name_ops(self, starts: Sequence[Start]) -> None:
         """Put refs in the place of the op names of calls: the latest of a name, a placeholder where there is none."""

@@ -9,12 +9,12 @@ from fastapi.responses import FileResponse
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound, ValidationFailed
+from heddle.http.description import body_schema
 from heddle.http.routing import (
     BearerDeleter,
     BearerReader,
     BearerWriter,
     answer,
-    body_schema,
     group,
     off_loop,
     validate_body,

@@ -11,7 +11,7 @@ import pytest
 
 from heddle import settings
 from heddle.auth import LOCAL
-from heddle.store.sqlite import span_dumps
+from heddle.store.sqlite import call_bodies
 from heddle.store.sqlite.call_table import select
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.store import SqliteStore, open_store
@@ -73,9 +73,9 @@ def test_recorded_spans_come_back_as_they_were(path: Path) -> None:
     calls = packed(path)
     for start, end in zip(calls.starts, calls.ends, strict=True):
         assert start.otel_dump is not None
-        stored = span_dumps.pack(start.otel_dump, start.shared)
-        assert span_dumps.unpack(stored, start.inputs, end.output) == start.otel_dump
-        orjson.loads(span_dumps.rest(stored) or "")
+        stored = call_bodies.pack(start.otel_dump, start.shared)
+        assert call_bodies.unpack(stored, start.inputs, end.output) == start.otel_dump
+        orjson.loads(call_bodies.rest(stored) or "")
         for part in start.shared:
             column = start.inputs if part.column == "inputs" else end.output or ""
             assert start.otel_dump[part.at : part.at + part.length] == column[part.start : part.start + part.length]
@@ -85,7 +85,7 @@ def test_what_the_call_says_is_not_stored_again() -> None:
     calls = [packed(path) for path in RECORDED if path.name.startswith(("openinference-", "genai-", "vercel7-"))]
     starts = [start for one in calls for start in one.starts]
     whole = sum(len(start.otel_dump or "") for start in starts)
-    assert sum(len(span_dumps.pack(start.otel_dump or "", start.shared)) for start in starts) < whole / 6
+    assert sum(len(call_bodies.pack(start.otel_dump or "", start.shared)) for start in starts) < whole / 6
 
 
 def test_a_cut_input_is_stored_in_the_dump() -> None:
