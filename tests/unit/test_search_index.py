@@ -4,11 +4,18 @@ import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
+from random import Random
+
+import orjson
+import pytest
 
 from heddle import settings
-from heddle.store.sqlite.store import open_store
-from heddle.wire.calls import Start
-from tests.support.written_calls import AT, PROJECT
+from heddle.store.sqlite.search import count_removed, index_next, renew
+from heddle.store.sqlite.store import SqliteStore, open_store
+from heddle.wire.calls import End, Start
+from heddle.wire.search import codes_of
+from tests.support.selection import with_breadth
+from tests.support.written_calls import AT, PROJECT, second_half
 
 HASH_SIZE = "SELECT v FROM search_config WHERE k = 'hashsize'"
 
@@ -37,3 +44,98 @@ def test_an_older_index_gets_the_memory_for_words_of_a_new_one_and_is_kept(tmp_p
     older = search_after_open(tmp_path, second)
     assert (new[0], new[1]) == (older[0], [1])
     assert older[1] == [1, 2]
+
+
+WORDS = ["oslo", "bergen", "getUserName", "tromsø", "東京都庁", "x-1.5"]
+Held = tuple[list[tuple[str, int]], list[tuple[int, list[int]]]]
+
+
+async def index_everything(store: SqliteStore, *, is_old: bool = False) -> Held:
+    """Index what waits; what the index holds then."""
+    writer = store._control.writer
+    while await writer.write(lambda session: index_next(session.raw, is_old)):
+        pass
+    return await writer.write(lambda session: held(session.raw))
+
+
+def held(raw: sqlite3.Connection) -> Held:
+    """Words with their calls, and calls with the codes of their words, whatever the order of their fields."""
+    raw.execute("CREATE VIRTUAL TABLE temp.held USING fts5vocab (main, search, instance)")
+    words = raw.execute("SELECT term, doc FROM temp.held ORDER BY term, doc").fetchall()
+    raw.execute("DROP TABLE temp.held")
+    (project,) = raw.execute("SELECT k FROM names WHERE v = ?", (PROJECT,)).fetchone()
+    codes = raw.execute("SELECT rid, codes FROM search_codes ORDER BY rid").fetchall()
+    # The mark of the project may stand there twice.
+    return words, [(rid, sorted(known.replace(codes_of(f"\ue000{project}"), b""))) for rid, known in codes]
+
+
+def index_anew(raw: sqlite3.Connection) -> None:
+    """Forget the index, so that every call is indexed again."""
+    raw.execute("UPDATE search_state SET version = -1")
+    renew(raw, is_wanted=True)
+
+
+async def change_at_random(store: SqliteStore, random: Random) -> None:
+    """Write, change or remove some calls, or index a slice."""
+
+    def text() -> str:
+        return orjson.dumps({"said": " ".join(random.choices(WORDS, k=4)), "at": random.randrange(50)}).decode()
+
+    def start(call_id: str) -> Start:
+        return Start(PROJECT, call_id, "t", "op", AT, text(), text(), "ada", otel_dump=text())
+
+    def end(call_id: str) -> End:
+        return second_half(call_id, exception=random.choice((None, f"TimeoutError: {text()}")))
+
+    some = [f"call-{number}" for number in random.sample(range(12), k=2)]
+    match random.randrange(16):
+        case 0 | 1 | 2 | 3:
+            await store.calls.write([start(one) for one in some], [])
+        case 4 | 5 | 6 | 7:
+            await store.calls.write([], [end(one) for one in some])
+        case 8 | 9:
+            await store.calls.write([start(one) for one in some], [end(some[0])])
+        case 10:
+            await store.calls.purge(PROJECT, some)
+        case 11:
+            await store.calls.rename(PROJECT, some[0], random.choice(WORDS))
+        case _:
+            await store._control.writer.write(lambda session: index_next(session.raw))
+
+
+@pytest.mark.parametrize("seed", with_breadth(range(8), keep=2))
+def test_an_index_that_followed_every_change_is_like_one_made_anew(seed: int, tmp_path: Path) -> None:
+    async def run() -> tuple[Held, Held]:
+        store = await open_store(settings.load({"data": str(tmp_path), "search": "on"}, {}))
+        assert store._indexing is not None
+        store._indexing.cancel()
+        random = Random(seed)
+        for _ in range(300):
+            await change_at_random(store, random)
+        followed = await index_everything(store)
+        await store._control.writer.write_alone(lambda session: index_anew(session.raw))
+        anew = await index_everything(store, is_old=True)
+        await store.close()
+        return followed, anew
+
+    followed, anew = asyncio.run(run())
+    assert len(followed[0]) > 50
+    assert followed == anew
+
+
+def test_the_end_of_a_call_adds_its_words_alone(tmp_path: Path) -> None:
+    async def run() -> tuple[int, Held]:
+        store = await open_store(settings.load({"data": str(tmp_path), "search": "on"}, {}))
+        start = Start(PROJECT, "call", "t", "op", AT, '"oslo bergen"', "{}", "ada")
+        for starts, ends in (([start], []), ([], [second_half("call", exception="no answer")])):
+            await store.calls.write(starts, ends)
+            while (await store.calls.search_progress(PROJECT)).left:
+                await asyncio.sleep(0)
+        found = await store._control.writer.write(lambda session: (count_removed(session.raw), held(session.raw)))
+        await store.close()
+        return found
+
+    removed, (words, codes) = asyncio.run(run())
+    assert removed == 0
+    assert [word for word, _ in words if word.isascii()] == sorted(["oslo", "bergen", "op", "no", "answer", "out"])
+    assert bytes(codes[0][1]) == bytes(sorted(codes_of("op oslo bergen no answer out")))

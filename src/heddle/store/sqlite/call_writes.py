@@ -96,14 +96,18 @@ class CallWriter:
         placed = {key for key, end in end_of.items() if end.usage}
         placed |= {key for key in start_of if key in known and known[key].started_at is None}
         rids = [found.rid for found in known.values()]
+        again = set[int]()
         if rids:
-            search.withdraw(raw, rids)
+            again = self._find_ended(raw, [known[key].rid for key in end_of if key in known])
+            only_end = {known[key].rid for key in end_of if key in known and key not in start_of} - again
+            search.withdraw(raw, (rid for rid in rids if rid not in only_end))
+            search.await_ends(raw, only_end)
         before = blocks.counts_of(raw, rids)
         after = self._insert(raw, fresh, end_of)
         for key, start in start_of.items():
             if key in known:
                 self._start_again(raw, known[key], start)
-        self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of)
+        self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of, again)
         after.update(blocks.counts_of(raw, rids))
         blocks.count_change(raw, before, after)
         return placed
@@ -182,7 +186,14 @@ class CallWriter:
         self._write_files(raw, rid, start.files)
         blocks.move_usage(raw, (project, known.started_at or 0, rid), start.started_at)
 
-    def _write_ends(self, raw: sqlite3.Connection, ends: list[tuple[Known, End]], start_of: dict[Key, Start]) -> None:
+    def _write_ends(
+        self,
+        raw: sqlite3.Connection,
+        ends: list[tuple[Known, End]],
+        start_of: dict[Key, Start],
+        again: set[int],
+    ) -> None:
+        """The ends of calls that have a row; those of the rows in `again` have one already."""
         if not ends:
             return
         heads, bodies, usage, refs, rids = [], [], [], [], []
@@ -197,7 +208,6 @@ class CallWriter:
                 usage.extend(self._usage(raw, project, started_at, rid, end.usage))
             refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
             rids.append((project, started_at, rid))
-        again = self._find_ended(raw, [rid for _, _, rid in rids])
         blocks.remove_usage(raw, [row for row in rids if row[2] in again])
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
         alone = [known.rid for known, end in ends if known.rid in again and (end.project, end.id) not in start_of]

@@ -3,7 +3,8 @@
 A row of the index is the number of a call, or below zero that of a row of feedback; the texts themselves are not kept
 again. Indexed are the calls above `low` up to `high` that do not wait in `search_waiting`: `high` follows new calls,
 `low` goes down through those that were there before. Whatever changes an indexed call takes its words out in the same
-transaction and lets it wait, so that the index never knows more than the calls, whenever the server ends.
+transaction and lets it wait, so that the index never knows more than the calls, whenever the server ends. A call that
+ends keeps the words of its start, with its codes, and waits for those of its end alone.
 """
 
 import sqlite3
@@ -65,11 +66,29 @@ _BEGIN = (
 )
 _TEXTS = "n.label, c.display_name, bo.exception, bi.inputs, bi.attributes, span_rest(bi.otel_dump), bo.output"
 _TEXT_COUNT = 3
+
+
+def _texts_unless(condition: str, *, of_end: bool) -> str:
+    """`_TEXTS` with null for those of the end, or of the start, of a call where a condition holds."""
+    columns = _TEXTS.split(", ")
+    return ", ".join(
+        f"iif({condition}, NULL, {name})" if name.startswith("bo.") is of_end else name for name in columns
+    )
+
+
 INDEXED_BODIES = ("inputs", "attributes", "otel_dump", "output")
 _SOURCE = """calls c LEFT JOIN names n ON n.k = c.op LEFT JOIN body_in bi ON bi.rid = c.rid
     LEFT JOIN body_out bo ON bo.rid = c.rid"""
+_KNOWN = f"""SELECT c.rid, c.project, {_texts_unless("w.rid", of_end=True)} FROM {_SOURCE}
+    JOIN search_codes k ON k.rid = c.rid LEFT JOIN search_waiting w ON w.rid = c.rid"""
+"""What the index has of calls."""
+_MISSING = f"""SELECT c.rid, c.project, {_texts_unless("k.rid", of_end=False)} FROM {_SOURCE}
+    LEFT JOIN search_codes k ON k.rid = c.rid"""
+"""What it lacks of calls that are new or wait."""
 _INSERT = "INSERT INTO search (rowid, text) VALUES (?, ?)"
-_CODES = "INSERT OR REPLACE INTO search_codes VALUES (?, ?)"
+_CODES = """INSERT INTO search_codes VALUES (?, ?)
+    ON CONFLICT (rid) DO UPDATE SET codes = CAST(codes || excluded.codes AS BLOB)"""
+_WAIT = "INSERT OR IGNORE INTO search_waiting VALUES (?)"
 _DELETE = "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)"
 _COUNT_REMOVED = """INSERT INTO search_state VALUES ('removed', ?, 0, ?)
     ON CONFLICT (kind) DO UPDATE SET low = low + excluded.low"""
@@ -145,15 +164,20 @@ def withdraw(raw: sqlite3.Connection, rids: Iterable[int], *, is_removed: bool =
     low, high = _bounds(raw)
     for chunk in batched(sorted(rid for rid in rids if low < rid <= high)):
         listed = ",".join(map(str, chunk))
-        known = f"c.rid IN ({listed}) AND c.rid NOT IN (SELECT rid FROM search_waiting)"
-        rows = raw.execute(f"SELECT c.rid, c.project, {_TEXTS} FROM {_SOURCE} WHERE {known} ORDER BY c.rid").fetchall()
+        rows = raw.execute(f"{_KNOWN} WHERE c.rid IN ({listed}) ORDER BY c.rid").fetchall()
         raw.executemany(_DELETE, [(row[0], _words(row[1:])) for row in rows])
         raw.execute(_COUNT_REMOVED, (len(rows), VERSION))
         raw.execute(f"DELETE FROM search_codes WHERE rid IN ({listed})")
         if is_removed:
             raw.execute(f"DELETE FROM search_waiting WHERE rid IN ({listed})")
         else:
-            raw.executemany("INSERT OR IGNORE INTO search_waiting VALUES (?)", [(rid,) for rid in chunk])
+            raw.executemany(_WAIT, [(rid,) for rid in chunk])
+
+
+def await_ends(raw: sqlite3.Connection, rids: Iterable[int]) -> None:
+    """Let calls wait to be indexed that get what their end brings and change in nothing else."""
+    low, high = _bounds(raw)
+    raw.executemany(_WAIT, [(rid,) for rid in rids if low < rid <= high])
 
 
 def lower(raw: sqlite3.Connection) -> None:
@@ -234,7 +258,7 @@ def _index(raw: sqlite3.Connection, which: str, bounds: tuple[int, int]) -> tupl
     """Index some calls until they make a large slice; returns between which numbers all is indexed now."""
     found: list[tuple[int, str]] = []
     size = 0
-    for row in raw.execute(f"SELECT c.rid, c.project, {_TEXTS} FROM {_SOURCE} WHERE {which}"):
+    for row in raw.execute(f"{_MISSING} WHERE {which}"):
         words = _words(row[1:])
         found.append((row[0], words))
         size += len(words)
