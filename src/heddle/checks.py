@@ -303,17 +303,23 @@ def _check_policies(folder: Path, ends: float) -> Iterator[Finding]:
         return  # the finding about the database says it
     if not named:
         return
-    looked, problems = 0, list[str]()
+    looked, problems, without_sums = 0, list[str](), list[str]()
     for name in named:
         if time.monotonic() > ends:
             break
         looked += 1
+        if not (folder / name / paths.SUMS).is_file():
+            without_sums.append(name)
         if not (folder / name / "adapter_model.safetensors").is_file():
             problems.append(f"{name} is without its weights")
         else:
             problems += [f"{name}/{file} is damaged" for file in paths.damaged_files(folder / name)]
     found = Looked(looked, len(named), problems)
     yield _told("policies", found, "adapters and checkpoints", "restore the last backup, or delete these steps")
+    if without_sums:
+        some = ", ".join(without_sums[:3]) + (" …" if len(without_sums) > 3 else "")
+        told = f"{len(without_sums)} without {paths.SUMS}, older than it or damaged: {some}"
+        yield Finding("checksums", told, f"take {paths.SUMS} out of the last backup, if it is there")
 
 
 def _check_port(settings: Settings, served: bool, what: str, port: int, remedy: str) -> Finding:

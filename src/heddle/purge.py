@@ -28,7 +28,7 @@ _SLICE = 500
 _WAIT_SECONDS = 60.0
 
 
-class PurgeReq(ProjectReq):
+class PurgeReq(ProjectReq, extra="forbid"):
     """Whom to erase: `id` is the id of a call, trace or thread, a user, or the name of an object or op."""
 
     subject: SubjectKind

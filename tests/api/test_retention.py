@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from tests.support import scale
+from tests.support.chat import until
 from tests.support.server import HeddleProcess
 
 
@@ -61,6 +62,7 @@ def test_old_calls_are_deleted_right_after_the_update(tmp_path: Path) -> None:
         after = client.post("/project/stats", json={"project_id": "team/short"}).json()["trace_storage_size_bytes"]
         assert after * 5 == before * 2
         assert audited(server.data, "retention.update") == [("local", '{"before":null,"after":20}')]
+        until(lambda: bool(audited(server.data, "retention.purge")), "the deletion is in the audit log")
         ((user, details),) = audited(server.data, "retention.purge")
         assert user == "heddle" and '"calls":3' in details
     with HeddleProcess(tmp_path / "data") as again:

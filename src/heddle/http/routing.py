@@ -188,7 +188,10 @@ def caller_of(request: Request) -> Caller:
 
 
 class RequestModel(LazyModel):
-    """A request body; keys that it does not know are ignored, and logged once each."""
+    """A request body; keys that it does not know are ignored, and logged once each.
+
+    Where a field that is left out clears or widens something, `extra="forbid"` refuses them.
+    """
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, populate_by_name=True, protected_namespaces=())
     _named: ClassVar[set[tuple[str, str]]] = set()
@@ -196,7 +199,8 @@ class RequestModel(LazyModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not cls._known_keys().issuperset(data):
+        is_open = cls.model_config.get("extra") == "ignore"
+        if is_open and isinstance(data, dict) and not cls._known_keys().issuperset(data):
             for key in data.keys() - cls._known_keys():
                 place = (cls.__name__, str(key)[:100])
                 if place not in RequestModel._named and len(RequestModel._named) < 1000:

@@ -8,6 +8,7 @@ from fastapi import Query, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import Admin, Lines, ResponseModel, StoreDep, answer, describe_row, group, json_lines, lines
 from heddle.store.base import Store
 from heddle.store.control.audit import AuditQuery, AuditRow
@@ -43,7 +44,7 @@ Action = Annotated[str | None, Query(description="an action, such as key.create,
 Instant = Annotated[str | None, Query(description="ISO 8601; `since` is included, `until` is not")]
 
 
-@router.get("/audit_log", response_model=AuditRes)
+@router.get("/audit_log", response_model=AuditRes, dependencies=KNOWN_PARAMETERS)
 async def read(
     caller: Admin,
     store: StoreDep,
@@ -61,7 +62,7 @@ async def read(
     return answer({"rows": list(map(_describe, rows)), "before": rows[-1].number if len(rows) == limit else None})
 
 
-@router.get("/audit_log/export", response_model=AuditEntry, response_class=Lines)
+@router.get("/audit_log/export", response_model=AuditEntry, response_class=Lines, dependencies=KNOWN_PARAMETERS)
 async def export(
     caller: Admin,
     store: StoreDep,

@@ -210,7 +210,7 @@ class ObjQueryRes(ResponseModel):
     objs: list[ObjSchema]
 
 
-class ObjDeleteReq(ProjectReq):
+class ObjDeleteReq(ProjectReq, extra="forbid"):
     """Body of /obj/delete; without digests all versions."""
 
     object_id: str

@@ -83,7 +83,7 @@ class ProjectTTLSettingsReadRes(ResponseModel):
     retention_days: int | None = None
 
 
-class ProjectTTLSettingsUpdateReq(ProjectReq):
+class ProjectTTLSettingsUpdateReq(ProjectReq, extra="forbid"):
     """The new retention; null keeps calls for ever."""
 
     retention_days: int | None = Field(default=None, ge=1, le=MAX_RETENTION_DAYS)
@@ -165,7 +165,7 @@ class RedactionReadReq(ProjectReq):
     """A project."""
 
 
-class RedactionUpdateReq(ProjectReq):
+class RedactionUpdateReq(ProjectReq, extra="forbid"):
     """New rules: detectors, and paths of values such as `inputs.user.email`; nulls let the setting hold again."""
 
     kinds: list[RedactionKind] | None = None

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from heddle.paths import SUMS
 from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
@@ -35,7 +36,12 @@ def test_check_names_a_checkpoint_whose_weights_are_gone(tmp_path: Path) -> None
     with HeddleProcess(tmp_path / "data") as process, TrainingWire(process.url) as caller:
         caller.model()
     assert "1 of 1 adapters and checkpoints" in heddle("check", "--data", tmp_path / "data", "--port", "0").stdout
-    next((tmp_path / "data" / "training").rglob("adapter_model.safetensors")).unlink()
+    weights = next((tmp_path / "data" / "training").rglob("adapter_model.safetensors"))
+    (weights.parent / SUMS).unlink()
+    found = heddle("check", "--data", tmp_path / "data", "--port", "0")
+    named = weights.parent.relative_to(tmp_path / "data")
+    assert found.returncode == 0 and f"1 without SHA256SUMS, older than it or damaged: {named}" in found.stdout
+    weights.unlink()
     found = heddle("check", "--data", tmp_path / "data", "--port", "0")
     assert found.returncode == 1
     assert "1 wrong: training/" in found.stdout and "is without its weights" in found.stdout

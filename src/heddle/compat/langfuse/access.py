@@ -8,18 +8,18 @@ key.
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
-from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
 from heddle.http.description import body_schema
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import Needs, answer
 from heddle.http.state import ServerState
 from heddle.settings import Settings
@@ -114,23 +114,7 @@ class OfProjectStore:
 ReadProject = Annotated[KeyedProject, Depends(OfProject(Scope.READ, lambda _, project: project))]
 
 
-async def refuse_others(request: Request) -> None:
-    """Raise InvalidRequest for a query parameter that the route lacks: ignored, it would change the answer."""
-    known = list(dict.fromkeys(_query_names(request.scope["route"].dependant)))
-    for name in request.query_params:
-        if name not in known:
-            raise InvalidRequest(
-                f"The query parameter {name[:100]!r} is not offered here; offered are {', '.join(known)}", param=name
-            )
-
-
-def _query_names(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
-    for inner in dependant.dependencies:
-        yield from _query_names(inner)
-
-
-REFUSING: Mapping[str, Any] = {**API, "dependencies": [Depends(refuse_others)]}
+REFUSING: Mapping[str, Any] = {**API, "dependencies": KNOWN_PARAMETERS}
 """What routes have that offer some query parameters and no others."""
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.description import body_schema
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import (
     Deleter,
     NdLines,
@@ -324,4 +325,5 @@ def serve(kind: ObjectKind) -> None:
         name=f"{kind.one}_delete",
         description="Delete the named versions, all of them when none is named; what they refer to stays.",
         response_model=kind.make_model(DeleteRes, "Delete", "How many versions were deleted."),
+        dependencies=KNOWN_PARAMETERS,
     )

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, ValidationFailed
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.quotas import Use
 from heddle.http.routing import Admin, QuotasDep, Reader, RequestModel, ResponseModel, Route, StoreDep, answer, group
 from heddle.inference.limits import KEY, KINDS, PROJECT, Limit
@@ -20,7 +21,7 @@ from heddle.wire.jsontypes import Json
 router: APIRouter = group("Limits")
 
 
-class LimitReq(RequestModel):
+class LimitReq(RequestModel, extra="forbid"):
     """Body of PUT /v1/limits; null lets the setting hold again, 0 and "none" mean no limit."""
 
     kind: Literal["project", "key"]
@@ -104,7 +105,7 @@ async def limits(caller: Admin, found: DescribedDep) -> Response:
     return answer(await found.describe_all())
 
 
-@router.get("/v1/limits/own", response_model=LimitList)
+@router.get("/v1/limits/own", response_model=LimitList, dependencies=KNOWN_PARAMETERS)
 async def own_limits(caller: Reader, found: DescribedDep, project: str | None = None) -> Response:
     """The limits of the caller's key, and of a project: the one named, or the one that the key is bound to."""
     if project is not None:

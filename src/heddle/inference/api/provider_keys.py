@@ -24,7 +24,7 @@ _WITHOUT_LIST = (404, 405, 501)
 ProviderName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
-class ProviderSaveBody(RequestModel):
+class ProviderSaveBody(RequestModel, extra="forbid"):
     """Body of PUT /inference/providers/{name}."""
 
     base_url: str = Field(max_length=2000, pattern=r"^https?://[^\s,;?#@]+$")

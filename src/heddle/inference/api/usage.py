@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import BearerReader, ResponseModel, StoreDep, answer, group
 from heddle.inference.service import InferenceDep
 from heddle.inference.tracing import COUNTED
@@ -67,7 +68,7 @@ class UsageList(ResponseModel):
     x_unpriced_models: list[str]
 
 
-@router.get("/v1/usage", response_model=UsageList)
+@router.get("/v1/usage", response_model=UsageList, dependencies=KNOWN_PARAMETERS)
 async def usage(
     caller: BearerReader,
     store: StoreDep,

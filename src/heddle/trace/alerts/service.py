@@ -97,10 +97,15 @@ class AlertRule(RequestModel):
         return self
 
 
-class AlertCreateReq(AlertRule):
+class RuleFilter(CallsFilter, extra="forbid"):
+    """Which calls a rule watches: all conditions must hold; each list is an alternative."""
+
+
+class AlertCreateReq(AlertRule, extra="forbid"):
     """Body of /alerts/create."""
 
     project_id: str
+    filter: RuleFilter | None = None
     name: Text
     enabled: bool = True
 

@@ -99,7 +99,7 @@ def _host(address: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
 
 
-class KeyReq(RequestModel):
+class KeyReq(RequestModel, extra="forbid"):
     """A key to make: `roles` such as `editor:team/website`; or scopes, for one entity, one project, or everywhere."""
 
     user: str = Field(max_length=256)
@@ -119,7 +119,7 @@ class KeyReq(RequestModel):
         return found
 
 
-class RotateReq(RequestModel):
+class RotateReq(RequestModel, extra="forbid"):
     """How long the old secret counts, and how long the new one (null: as long as the old one did)."""
 
     overlap: str = "0s"

@@ -1,0 +1,33 @@
+"""Query parameters that a route does not have."""
+
+from collections.abc import Iterator
+
+from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+
+from heddle.errors import InvalidRequest
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Raise InvalidRequest for a query parameter that the route lacks: ignored, it would change the answer.
+
+    Who has no key is refused as such.
+    """
+    if "heddle.caller" not in request.scope:
+        return
+    known = list(dict.fromkeys(_query_names(request.scope["route"].dependant)))
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidRequest(
+                f"The query parameter {name[:100]!r} is not offered here; offered are {', '.join(known)}", param=name
+            )
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _query_names(inner)
+
+
+KNOWN_PARAMETERS = (Depends(refuse_unknown_parameters),)
+"""`dependencies` of routes that refuse others: heddle's own, and those where a misspelt one would delete more."""
