@@ -44,7 +44,7 @@ SUBJECTS = {
     "query": Subject(("heddle/wire/query.py",), ("tests/unit/test_query.py",)),
     "conditions": Subject(
         ("heddle/store/query/compiler.py", "heddle/store/query/sqlite.py"),
-        ("tests/unit/test_query.py", "tests/unit/test_conditions.py", "tests/unit/test_feedback_rules.py"),
+        ("tests/unit/test_conditions.py", "tests/unit/test_query.py"),
     ),
     "refs": Subject(("heddle/wire/refs.py",), ("tests/unit/test_refs.py", "tests/unit/test_digests.py")),
     "leases": Subject(("heddle/store/control/coordination.py",), ("tests/unit/test_leases.py",)),
