@@ -44,7 +44,7 @@ SUBJECTS = {
     "query": Subject(("heddle/wire/query.py",), ("tests/unit/test_query.py",)),
     "conditions": Subject(
         ("heddle/store/query/compiler.py", "heddle/store/query/sqlite.py"),
-        ("tests/unit/test_query.py", "tests/unit/test_conditions.py", "tests/unit/test_feedback_rules.py"),
+        ("tests/unit/test_condition_kinds.py", "tests/unit/test_conditions.py"),
     ),
     "refs": Subject(("heddle/wire/refs.py",), ("tests/unit/test_refs.py", "tests/unit/test_digests.py")),
     "leases": Subject(("heddle/store/control/coordination.py",), ("tests/unit/test_leases.py",)),
@@ -54,7 +54,12 @@ SUBJECTS = {
     ),
     "losses": Subject(
         ("heddle/training/losses/*.py", "heddle/training/trainer/loss.py"),
-        ("tests/unit/training/trainer/test_losses.py", "tests/unit/training/trainer/test_loss.py"),
+        (
+            *("tests/unit/training/trainer/test_losses.py", "tests/unit/training/trainer/test_loss.py"),
+            "tests/unit/training/trainer/test_dpo.py::test_the_loss_is_the_formula_and_so_is_its_gradient",
+            "tests/unit/training/trainer/test_operations.py::test_a_loss_is_its_formula",
+            "tests/unit/training/trainer/test_operations.py::test_stopped_gradients",
+        ),
     ),
     "sampler": Subject(
         ("heddle/inference/engine/local/sampler.py", "heddle/inference/engine/local/draw.py"),

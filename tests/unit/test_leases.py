@@ -1,26 +1,27 @@
 """Several servers over the same control tables: each piece of work is one server's; of a dead one it is taken over."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL
-from heddle.errors import Busy, InvalidRequest, Unavailable
+from heddle.errors import InvalidRequest, Unavailable
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
-from heddle.inference.limits import PROJECT, Limits, SharedLimits
 from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
 from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, Changes, Leases, leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
-from heddle.store.control.inference import AdapterRow, inference_places
+from heddle.store.control.inference import AdapterRow
 from heddle.store.control.monitors import AlertRow, DeliveryRow, alert_deliveries
 from heddle.store.control.training import JobRow, LeaseLost, train_jobs
 from tests.support.patience import strain
@@ -57,6 +58,34 @@ def test_no_evaluation_job_is_taken_twice(two: Two) -> None:
             await asyncio.gather(*(work(server.eval_jobs) for server in (one, other) for _ in range(3)))
             assert set(taken) == wanted and set(taken.values()) == {1}
             assert await one.eval_jobs.count_open() == {}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("two", ["postgresql"], indirect=True)
+def test_a_job_that_another_server_is_taking_is_passed_over_and_no_other(two: Two) -> None:
+    """SQLite has one writer, so that nobody looks while a job is taken."""
+
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 2)
+            taken, may_commit = threading.Event(), threading.Event()
+
+            def take(connection: sa.Connection) -> EvalJob | None:
+                jobs = one.eval_jobs
+                job = jobs._take(connection, jobs._next, FAR, 30, kinds=["kind"], held=[])
+                taken.set()
+                assert may_commit.wait(60)
+                return job
+
+            first = asyncio.create_task(one.eval_jobs._executor.write(take))
+            await asyncio.to_thread(taken.wait, 60)
+            try:
+                async with asyncio.timeout(30):
+                    second = await other.eval_jobs.take(["kind"], FAR)
+            finally:
+                may_commit.set()
+            assert [job and job.id for job in (await first, second)] == ["job-0", "job-1"]
 
     asyncio.run(main())
 
@@ -299,73 +328,6 @@ def test_a_message_is_in_the_hands_of_one_server(two: Two) -> None:
             assert message is not None
             await theirs.finish(message, "succeeded", FAR)
             assert await mine.take(FAR) is None and await mine.next_due() is None
-
-    asyncio.run(main())
-
-
-def limits_of(server: ControlGroups, **settings: int) -> SharedLimits:
-    """The limits of a server, whose background work runs in tasks."""
-    return SharedLimits(Limits(Settings(**settings)), server.meters, asyncio.create_task)
-
-
-def test_places_are_shared_and_those_of_a_dead_server_come_back(two: Two) -> None:
-    async def main() -> None:
-        async with two.open() as servers:
-            one, other = (limits_of(server, inference_project_concurrency=3) for server in servers)
-            places = [await limits.take("team/p", "k", 10) for limits in (one, other, one)]
-            assert places[2].headers["x-ratelimit-remaining-requests"] == "0"
-            for limits in (one, other):
-                with pytest.raises(Busy, match="3 completions"):
-                    await limits.take("team/p", "k", 10)
-            assert await other.running((PROJECT, "team/p")) == 3
-            await other.take("team/q", "k", 10)
-            places[0].end(5)
-            async with asyncio.timeout(30):
-                while await other.running((PROJECT, "team/p")) == 3:
-                    await asyncio.sleep(0.01)
-            await other.take("team/p", "k", 10)
-            await end_leases(servers[0], inference_places)
-            assert await other.running((PROJECT, "team/p")) == 0
-            await one.take("team/p", "k", 10)
-            for limits in (one, other):
-                await limits.stop()
-
-    asyncio.run(main())
-
-
-def test_many_at_once_never_exceed_a_limit(two: Two) -> None:
-    async def main() -> None:
-        async with two.open() as servers:
-            both = [limits_of(server, inference_key_concurrency=7) for server in servers]
-
-            async def ask(number: int) -> bool:
-                try:
-                    await both[number % 2].take("team/p", "k", 1)
-                except Busy:
-                    return False
-                return True
-
-            admitted = await asyncio.gather(*(ask(number) for number in range(40)))
-            assert sum(admitted) == 7
-            for limits in both:
-                await limits.stop()
-
-    asyncio.run(main())
-
-
-def test_tokens_are_owed_to_all_servers(two: Two) -> None:
-    async def main() -> None:
-        async with two.open() as servers:
-            one, other = (limits_of(server, inference_project_tokens_per_minute=600) for server in servers)
-            place = await one.take("team/p", "k", 100)
-            place.end(700)
-
-            async with asyncio.timeout(30):
-                while await other.running((PROJECT, "team/p")):
-                    await asyncio.sleep(0.01)
-            with pytest.raises(Busy, match="600 tokens per minute"):
-                await other.take("team/p", "k", 1)
-            await one.stop()
 
     asyncio.run(main())
 
