@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "default"
 _USUAL_CHARS = 8
+_CHARS_AT_ONCE = 1 << 18
+"""Reading one takes up to 300 bytes."""
 _AT_THE_CUT = 64
 """A word that is cut may have more tokens than the whole."""
 _PROBE = 'Ab, cd!  "x" 1.5\n\tü 你好 \U0001f642 end'
@@ -84,11 +86,17 @@ class Tokenizer:
         return list(encoded.ids)
 
     def exceeds(self, text: str, tokens: int) -> bool:
-        """True when the beginning of a text shows that it has more tokens, without a look at all of it."""
+        """True when a text shows that it has more tokens, of which no more is read, and only a part at once."""
         if len(text) > tokens * self.longest_token:
             return True
-        beginning = text[: tokens * _USUAL_CHARS]
-        return len(beginning) < len(text) and len(self.encode(beginning)) > tokens + _AT_THE_CUT
+        if len(text) <= min(tokens * _USUAL_CHARS, 4 * _CHARS_AT_ONCE):
+            return False  # to read all of it costs no more
+        found = 0
+        for start in range(0, min(len(text), tokens * _USUAL_CHARS), _CHARS_AT_ONCE):
+            found += len(self.encode(text[start : start + _CHARS_AT_ONCE])) - _AT_THE_CUT
+            if found > tokens:
+                return True
+        return False
 
     def decode(
         self, ids: Sequence[int], skip_special_tokens: bool = True, spaces_between_special_tokens: bool = True

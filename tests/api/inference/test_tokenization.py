@@ -55,8 +55,11 @@ def test_longer_than_the_context(chat: Chat) -> None:
         ("/tokenize", {"messages": [{"content": "x"}]}, 422, "body.messages.0.role"),
         ("/tokenize", {"messages": []}, 400, "messages"),
         ("/tokenize", {"prompt": "x", "model": "zzz"}, 404, "model"),
+        ("/tokenize", {"prompt": "ab " * 1_200_000}, 400, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "ab " * 1_200_000}]}, 400, "messages"),
         ("/detokenize", {"tokens": ["x"]}, 422, "body.tokens.0"),
         ("/detokenize", {"tokens": [10**6]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [5] * 1_048_577}, 400, "tokens"),
         ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
     ],
 )

@@ -10,7 +10,7 @@ from heddle.inference.api.respond import describe_ignored, read_arrival, read_bo
 from heddle.inference.chat.fields import Integer, Part, refuse_ignored, unknown_fields
 from heddle.inference.chat.plan import plan_tools, render_messages
 from heddle.inference.chat.request import ChatRequest, known_ids, parse_body, parse_fields
-from heddle.inference.prompt.template import SHARED_PROCESSES
+from heddle.inference.prompt.template import SHARED_PROCESSES, ContextExceeded
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference, InferenceDep
 from heddle.wire.jsontypes import Json
@@ -54,7 +54,7 @@ async def tokenize(request: Request, caller: BearerReader, inference: InferenceD
         return _answer(_describe_tokens(tokens, model, bool(chat.return_token_strs)), headers)
     text = await off_loop(size, lambda: parse_fields(TokenizeText, body))
     model, headers = await _open(request, caller, inference, text.model, unknown_fields(TokenizeText, body), body)
-    tokens = await off_loop(size, lambda: model.tokenizer.encode(text.prompt, text.add_special_tokens is not False))
+    tokens = await off_loop(size, lambda: _encode(text, model))
     return _answer(_describe_tokens(tokens, model, bool(text.return_token_strs)), headers)
 
 
@@ -66,7 +66,7 @@ async def detokenize(request: Request, caller: BearerReader, inference: Inferenc
     unknown = unknown_fields(DetokenizeRequest, body)
     model, headers = await _open(request, caller, inference, wanted.model, unknown, body)
     if len(wanted.tokens) > _MOST_TOKENS:
-        raise InvalidRequest(f"tokens: at most {_MOST_TOKENS} are read at once", param="tokens")
+        raise _too_many("tokens")
     ids = known_ids("tokens", wanted.tokens, model.info.vocab_size)
     text = await off_loop(size, lambda: model.tokenizer.decode(ids, skip_special_tokens=False))
     return _answer({"prompt": text}, headers)
@@ -88,8 +88,21 @@ def _answer(body: Json, headers: dict[str, str]) -> Response:
     return told
 
 
+def _encode(text: TokenizeText, model: ServedModel) -> list[int]:
+    if model.tokenizer.exceeds(text.prompt, _MOST_TOKENS):
+        raise _too_many("prompt")
+    return model.tokenizer.encode(text.prompt, text.add_special_tokens is not False)
+
+
 def _render(chat: ChatRequest, model: ServedModel) -> list[int]:
-    return list(render_messages(chat, model, plan_tools(chat, model), _MOST_TOKENS).token_ids)
+    try:
+        return list(render_messages(chat, model, plan_tools(chat, model), _MOST_TOKENS).token_ids)
+    except ContextExceeded:
+        raise _too_many("messages") from None
+
+
+def _too_many(field: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: at most {_MOST_TOKENS} tokens are read at once", param=field)
 
 
 def _describe_tokens(tokens: list[int], model: ServedModel, with_pieces: bool) -> Json:

@@ -168,3 +168,19 @@ def test_the_byte_alphabet_is_the_librarys() -> None:
 )
 def test_other_decoders_have_no_piece_rule(decoder: dict[str, object] | None) -> None:
     assert read_rule(decoder) is None
+
+
+@pytest.mark.parametrize(("characters", "tokens", "exceeds"), [(5_000_000, 1 << 20, True), (3_000_000, 3 << 20, False)])
+def test_a_long_text_is_judged_in_parts(
+    characters: int, tokens: int, exceeds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a text takes hundreds of bytes for each of its characters."""
+    read, opened = list[int](), tokenizer("byte level")
+
+    def encode(text: str) -> list[int]:
+        read.append(len(text))
+        return [0] * len(text)
+
+    monkeypatch.setattr(opened, "encode", encode)
+    assert opened.exceeds("x" * characters, tokens) is exceeds
+    assert max(read) <= 1 << 18 and sum(read) <= min(characters, tokens + (1 << 18))
