@@ -1,9 +1,7 @@
 """The command `heddle`: serve, settings, demo, eval, improve, limits, mcp, top, keys, and work on a data folder."""
 
-import asyncio
 import contextlib
 import gc
-import getpass
 import inspect
 import json
 import math
@@ -12,27 +10,26 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import heddle
-from heddle import paths
 from heddle import settings as table
 from heddle.ci.commands import commands as evaluating
+from heddle.command_options import Config, Control, Data, Server, load_settings, print_table
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.extras import install_command
 from heddle.improve.commands import commands as improving
+from heddle.key_commands import commands as keys
 from heddle.limit_commands import commands as limiting
-from heddle.settings import BadSetting, Settings
+from heddle.settings import BadSetting
 from heddle.transfer import commands as transfer
 from heddle.wire import times
-from heddle.wire.keys import Grant
 
 if TYPE_CHECKING:
-    from heddle.store.control.keys import KeyRow, Keys
+    pass
 
 _POLL_SECONDS = 0.5
 app = typer.Typer(
@@ -43,7 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-keys = typer.Typer(help="API keys: create, list, rotate, revoke.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
@@ -52,13 +48,6 @@ app.add_typer(improving, name="improve")
 app.add_typer(limiting, name="limits")
 app.add_typer(transfer.importing, name="import")
 app.command()(transfer.export)
-
-Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
-Control = Annotated[
-    str | None,
-    typer.Option("--control", help="sqlite, or the postgresql://... address of the servers.", metavar="WHERE"),
-]
-Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -74,12 +63,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def _load_settings(**flags: Any) -> Settings:
-    paths.keep_private()
-    config = flags.pop("config", None)
-    return table.load(flags, config=config)
 
 
 def _with_every_setting(command: Any) -> Any:
@@ -109,7 +92,7 @@ def _help(row: table.Row) -> str:
 @_with_every_setting
 def serve(**flags: Any) -> None:
     """Run the server; every flag can also be a HEDDLE_* variable or a line of the TOML file."""
-    settings = _load_settings(**flags)
+    settings = load_settings(**flags)
     # Imports make much and leave nothing: without the collector the start is a seventh shorter. `run` turns it on.
     gc.disable()
     from heddle.http.listen import listen
@@ -124,12 +107,12 @@ def serve(**flags: Any) -> None:
 @_with_every_setting
 def show_settings(**flags: Any) -> None:
     """Print every setting with its value, its origin and its default."""
-    settings = _load_settings(**flags)
+    settings = load_settings(**flags)
     rows = [("setting", "value", "source", "default")]
     for row in table.TABLE:
         value = row.show(getattr(settings, row.name))
         rows.append((row.name, value, settings.sources.get(row.name, "default"), row.show(row.default)))
-    _print_table(rows)
+    print_table(rows)
 
 
 @app.command()
@@ -152,7 +135,7 @@ def serve_mcp(
     project: Annotated[
         str | None, typer.Option(help="entity/project where a tool names none. [HEDDLE_PROJECT]")
     ] = None,
-    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    server: Server = None,
     key: Annotated[str | None, typer.Option(help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
     http: Annotated[
         int | None, typer.Option(help="Serve HTTP at this port (/mcp); callers send their own key.", min=1)
@@ -173,7 +156,7 @@ def serve_mcp(
 
 @app.command()
 def top(
-    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    server: Server = None,
     key: Annotated[str | None, typer.Option(help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")] = None,
     interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval, and end.")] = False,
@@ -184,153 +167,13 @@ def top(
     run(server, key, interval, once)
 
 
-def _open_keys(is_first: bool = False, **flags: Any) -> "Keys":
-    """The keys of an installation; only `is_first` makes one where there is none."""
-    from heddle.store.control.keys import Keys
-    from heddle.store.open import open_direct
-    from heddle.store.sqlite.database import DATABASE
-
-    settings = _load_settings(**flags)
-    database = Path(settings.data) / DATABASE
-    if settings.control == "sqlite" and not is_first and not database.exists():
-        raise HeddleError(f"There are no keys: {database} does not exist; `heddle keys create` makes it")
-    return Keys(open_direct(settings))
-
-
-def _operator() -> str:
-    """Who types the command, for the audit log."""
-    try:
-        return f"{getpass.getuser()} (command line)"
-    except (KeyError, OSError):
-        return f"user id {os.getuid()} (command line)"
-
-
-def _to_json(row: "KeyRow") -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("id", "user", "is_person", "created_by", "last_used_from")}
-    instants = ("created_at", "last_used_at", "expires_at", "rotated_at", "previous_until", "revoked_at")
-    instants_told = {name: times.optional_iso(getattr(row, name)) for name in instants}
-    return told | {"roles": list(map(str, row.grants))} | instants_told
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _day(micros: int | None) -> str:
-    return "never" if micros is None else times.to_iso(micros)[:16].replace("T", " ")
-
-
-Expires = Annotated[
-    str | None, typer.Option("--expires", help="After which time it ends: 90d, 12h, 30m.", metavar="TIME")
-]
-
-
-@keys.command("create")
-def create_key(
-    user: Annotated[str, typer.Option(help="Who the key is for; calls are stored under this name.")],
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="viewer, annotator, editor or admin: everywhere, or as editor:team in an entity, as "
-            "editor:team/website in a project; repeat for several; with delete as editor+delete. [editor+delete]"
-        ),
-    ] = None,
-    scope: Annotated[
-        list[str] | None, typer.Option(help="read, annotate, write, delete or admin; repeat for several.")
-    ] = None,
-    entity: Annotated[str | None, typer.Option(help="Where roles and scopes count that name no place.")] = None,
-    project: Annotated[str | None, typer.Option(help="The same, for one entity/project.")] = None,
-    expires: Expires = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
-    data: Data = None,
-    control: Control = None,
-    config: Config = None,
-) -> None:
-    """Create a key and show it once; also while the server is running."""
-    if entity and project:
-        raise InvalidRequest("--entity and --project exclude each other; --role takes a place for each role")
-    words = [*(role or ()), "+".join(scope)] if scope else role or ["editor+delete"]
-    place = f":{project or entity}" if project or entity else ""
-    grants = [Grant.parse(word if ":" in word else word + place) for word in words]
-    store = _open_keys(is_first=True, data=data, control=control, config=config)
-    life = None if expires is None else times.read_period(expires)
-    key, row = asyncio.run(store.create(user, grants, _operator(), life))
-    _print_key(key, row, quiet)
-
-
-def _print_key(key: str, row: "KeyRow", quiet: bool) -> None:
-    if quiet:
-        print(key)
-        return
-    typer.secho(key, bold=True)
-    until = "" if row.expires_at is None else f" until {_day(row.expires_at)} UTC"
-    typer.echo(f"for {row.user} ({', '.join(map(str, row.grants))}){until}; id {row.id}")
-    typer.echo("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
-
-
-@keys.command("list")
-def list_keys(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-    data: Data = None,
-    control: Control = None,
-    config: Config = None,
-) -> None:
-    """Show keys and people: what each may do, when it ends, when and from where it was used; never the key itself."""
-    found = asyncio.run(_open_keys(data=data, control=control, config=config).all())
-    if as_json:
-        print(json.dumps([_to_json(row) for row in found], indent=2))
-        return
-    rows = [("id", "user", "roles", "made", "last used", "from", "state")]
-    for row in found:
-        ends = "usable" if row.expires_at is None else f"until {_day(row.expires_at)}"
-        ended = "expired" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
-        state = ended if row.problem(times.now()) else f"{ends}, signs in" if row.is_person else ends
-        used = (_day(row.last_used_at), row.last_used_from or "")
-        rows.append((row.id, row.user, " ".join(map(str, row.grants)), _day(row.created_at), *used, state))
-    if len(rows) == 1:
-        print("There are no keys; make one with `heddle keys create`.")
-        return
-    _print_table(rows)
-
-
-@keys.command("revoke")
-def revoke_key(
-    key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
-    data: Data = None,
-    control: Control = None,
-    config: Config = None,
-) -> None:
-    """Revoke a key; a running server notices within a second."""
-    row = asyncio.run(_open_keys(data=data, control=control, config=config).revoke(key_id, _operator()))
-    print(f"revoked {row.id} of {row.user}" if row.revoked_at is None else f"{row.id} was revoked before")
-
-
-@keys.command("rotate")
-def rotate_key(
-    key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
-    overlap: Annotated[str, typer.Option(help="How long the old secret counts: 24h, 30m.", metavar="TIME")] = "0s",
-    expires: Expires = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
-    data: Data = None,
-    control: Control = None,
-    config: Config = None,
-) -> None:
-    """Give a key a new secret, shown once; its id, roles and limits stay, and it lasts as long again as before."""
-    store = _open_keys(data=data, control=control, config=config)
-    life = None if expires is None else times.read_period(expires)
-    key, row = asyncio.run(store.rotate(key_id, times.read_period(overlap), life, _operator()))
-    _print_key(key, row, quiet)
-
-
 @app.command()
 def purge(
     subject: Annotated[str, typer.Argument(help="call, trace, thread, user, object or project.")],
     name: Annotated[str, typer.Argument(help="The id of a call, trace or thread, a user, the name of an object.")] = "",
     project: Annotated[str | None, typer.Option(help="entity/project. [HEDDLE_PROJECT]")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    server: Annotated[str | None, typer.Option(help="The server's address. [HEDDLE_SERVER]")] = None,
+    server: Server = None,
     key: Annotated[str | None, typer.Option(help="An admin key. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
 ) -> None:
     """Remove what a subject left in a project of a running server for good; wait until it is done."""
@@ -349,7 +192,7 @@ def purge(
         time.sleep(_POLL_SECONDS)
     if job["state"] != "succeeded":
         raise HeddleError(f"The purge is {job['state']}: {job['error']}")
-    _print_table([("removed", "count"), *((name, str(count)) for name, count in job["result"]["removed"].items())])
+    print_table([("removed", "count"), *((name, str(count)) for name, count in job["result"]["removed"].items())])
 
 
 @app.command()
@@ -357,7 +200,7 @@ def migrate(data: Data = None, control: Control = None, config: Config = None) -
     """Migrate the control tables to the schema of this version; `serve` does the same when it starts."""
     from heddle.store import backup
 
-    for line in backup.migrate(_load_settings(data=data, control=control, config=config)):
+    for line in backup.migrate(load_settings(data=data, control=control, config=config)):
         typer.echo(line)
 
 
@@ -389,7 +232,7 @@ def back_up(
     """Copy everything that is stored, consistently, also while the server runs, and try the copy out."""
     from heddle.store import backup
 
-    settings = _load_settings(data=data, config=config)
+    settings = load_settings(data=data, config=config)
     if (every is not None or keep is not None) and backup.TIME not in target:
         raise typer.BadParameter(f"--every and --keep make many backups: TARGET needs {backup.TIME} in its name")
     # Ends in order, so that nothing half written stays behind.
@@ -417,7 +260,7 @@ def restore(
     """Put a backup into an empty data folder, or undo the upgrade of the one that is there."""
     from heddle.store import backup
 
-    settings = _load_settings(data=data, config=config)
+    settings = load_settings(data=data, config=config)
     if (source is None) == (before is None):
         raise typer.BadParameter("give either the backup that goes into an empty folder, or --before N")
     if before is not None:
@@ -443,7 +286,7 @@ def check(
         return
     from heddle import checks
 
-    raise typer.Exit(0 if checks.run(_load_settings(**flags), math.inf if full else budget) else 1)
+    raise typer.Exit(0 if checks.run(load_settings(**flags), math.inf if full else budget) else 1)
 
 
 @checking.command("vectors")

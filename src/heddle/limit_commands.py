@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from heddle.ci.commands import Key, Server
+from heddle.command_options import Key, Server
 from heddle.wire.jsontypes import Json
 
 commands = typer.Typer(help="Limits and quotas of projects and keys: list, set, clear.", no_args_is_help=True)

@@ -11,7 +11,8 @@ from heddle.store.clickhouse import assembly
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.monitors import alert_deliveries, alert_rules, monitor_waiting
 from heddle.store.control.pending_calls import call_halves, ended_calls
-from heddle.store.control.training import train_checkpoints, train_events, train_jobs
+from heddle.store.control.training import train_events, train_jobs
+from heddle.store.control.training_models import train_checkpoints
 from tests.simulation.loop import Machine
 
 if TYPE_CHECKING:

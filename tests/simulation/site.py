@@ -49,8 +49,8 @@ from heddle.store.control.monitors import AlertRow
 from heddle.store.control.objects import NewVersion
 from heddle.store.control.repository import Instance, metadata
 from heddle.store.control.table_rows import ControlRowTexts
-from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.store.control.training import JobRow as TrainJob
+from heddle.store.control.training_models import CheckpointRow, ModelRow
 from heddle.store.sqlite.database import open_writer
 from heddle.trace.alerts import service as alerts
 from heddle.trace.alerts.service import AlertService, Measurement

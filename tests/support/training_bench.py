@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from heddle import settings as table
 from heddle.jobs.metrics import JobMetrics
-from heddle.store.control.training import OPEN, CheckpointRow, EventRow, JobRow, ModelRow
+from heddle.store.control.training import OPEN, EventRow, JobRow
+from heddle.store.control.training_models import CheckpointRow, ModelRow
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.training import files, handover
 from heddle.training.queue.events import TrainingMetrics

@@ -35,8 +35,9 @@ from heddle.store.control.responses import ConversationRow, ResponseRow
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.control.tinker import RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
-from heddle.store.control.training import CheckpointRow, EventRow, ModelRow
+from heddle.store.control.training import EventRow
 from heddle.store.control.training import JobRow as TrainJob
+from heddle.store.control.training_models import CheckpointRow, ModelRow
 from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
 from heddle.store.sqlite.database import DATABASE
@@ -324,7 +325,7 @@ async def training(store: ControlGroups) -> list[Any]:
     found += [
         await store.train_jobs.open(),
         await store.train_jobs.release_all_leases(),
-        await store.train_runs.jobs(["m0", "m1"]),
+        await store.train_jobs.runs(["m0", "m1"]),
     ]
     row = AdapterRow("e", "p", "n", 1, "base", "folder", 1, "me")
     await store.adapters.add(row)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from heddle.command_options import Key, Server
+
 commands = typer.Typer(help="Evaluations on a running server: run one, compare two runs.", no_args_is_help=True)
 
 FailIf = Annotated[
@@ -17,8 +19,6 @@ FailIf = Annotated[
 Where = Annotated[
     str | None, typer.Option("--project", help="entity/project; else the one of a full ref. [HEDDLE_PROJECT]")
 ]
-Server = Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")]
-Key = Annotated[str | None, typer.Option("--key", help="The API key. [HEDDLE_API_KEY or WANDB_API_KEY]")]
 Junit = Annotated[str | None, typer.Option("--junit", help="Write JUnit XML here.", metavar="FILE")]
 JsonFile = Annotated[str | None, typer.Option("--json", help="Write everything as JSON here.", metavar="FILE")]
 Markdown = Annotated[str | None, typer.Option("--markdown", help="Write the table as Markdown here.", metavar="FILE")]

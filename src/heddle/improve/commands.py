@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from heddle.ci.commands import Key, Server, Where
+from heddle.ci.commands import Where
+from heddle.command_options import Key, Server
 from heddle.remote import Place
 from heddle.wire.jsontypes import Json
 

@@ -41,7 +41,7 @@ from heddle.store.control.eval_jobs import OPEN, JobRow
 from heddle.store.control.feedback import Window
 from heddle.store.control.links import SourceRow
 from heddle.store.control.training import OPEN as TRAINING_OPEN
-from heddle.store.control.training import ModelRow
+from heddle.store.control.training_models import ModelRow
 from heddle.training.intake import Taken
 from heddle.training.schemas.requests import default_max_tokens
 from heddle.training.service import Training

@@ -12,7 +12,7 @@ from heddle.evals.jobs import JobRun
 from heddle.evals.scorers import Scorer
 from heddle.improve.schemas import ImprovementCreateReq, StepName
 from heddle.store.control.eval_jobs import JobRow
-from heddle.store.control.training import ModelRow
+from heddle.store.control.training_models import ModelRow
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 

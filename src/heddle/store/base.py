@@ -35,7 +35,8 @@ from heddle.store.control.responses import Conversations, Responses
 from heddle.store.control.table_rows import RowTexts
 from heddle.store.control.tables import Tables
 from heddle.store.control.tinker import TinkerRequests, TinkerRows
-from heddle.store.control.training import TrainJobs, TrainModels, TrainRuns, train_jobs, train_logs
+from heddle.store.control.training import TrainJobs, train_jobs
+from heddle.store.control.training_models import TrainModels, train_logs
 from heddle.store.data_folder import Sizes
 from heddle.store.query.aggregates import USED
 from heddle.wire import jsontext
@@ -94,7 +95,6 @@ class ControlGroups:
         self.alert_deliveries = Deliveries(executor, instance)
         self.train_models = TrainModels(executor)
         self.train_jobs = TrainJobs(executor, instance)
-        self.train_runs = TrainRuns(executor)
         self.tinker = TinkerRows(executor)
         self.tinker_requests = TinkerRequests(executor, instance)
         self.annotation_queues = AnnotationQueues(executor)

@@ -17,7 +17,7 @@ from heddle.store.base import Store
 from heddle.store.control.inference import adapters
 from heddle.store.control.keys import api_keys
 from heddle.store.control.repository import Executor
-from heddle.store.control.training import train_checkpoints
+from heddle.store.control.training_models import train_checkpoints
 from heddle.store.data_folder import FILES, DataLock, make_folder
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import DATABASE, open_writer

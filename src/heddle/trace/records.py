@@ -15,7 +15,8 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
 from heddle.store.control.objects import ObjectFilter
-from heddle.store.control.training import JobRow, ModelRow
+from heddle.store.control.training import JobRow
+from heddle.store.control.training_models import ModelRow
 from heddle.trace.calls.models import (
     CallsFilter,
     CallsQueryReq,

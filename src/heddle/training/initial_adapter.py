@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
-from heddle.store.control.training import LoraShape
+from heddle.store.control.training_models import LoraShape
 from heddle.store.data_folder import FULL
 from heddle.training.files import ADAPTER_FILE, make_whole
 from heddle.wire.jsontypes import Json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from heddle.wire.jsontypes import Json
 
 if TYPE_CHECKING:
-    from heddle.store.control.training import LoraShape
+    from heddle.store.control.training_models import LoraShape
 
 JobKind = Literal["rl", "sft", "dpo"]
 

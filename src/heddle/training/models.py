@@ -14,7 +14,8 @@ from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unava
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, TINKER, CheckpointRow, EventRow, JobRow, LogRow, ModelRow, Resources
+from heddle.store.control.training import OPEN, TINKER, EventRow, JobRow, Resources
+from heddle.store.control.training_models import CheckpointRow, LogRow, ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.intake import Taken
 from heddle.training.queue.publish import policy_name

@@ -29,7 +29,8 @@ from heddle.http.routing import (
     validate_body,
 )
 from heddle.http.state import EventStreams, ServerState
-from heddle.store.control.training import OPEN, CheckpointRow, EventRow, JobRow, LogRow, ModelRow
+from heddle.store.control.training import OPEN, EventRow, JobRow
+from heddle.store.control.training_models import CheckpointRow, LogRow, ModelRow
 from heddle.training import files
 from heddle.training.schemas.requests import (
     CreateDpoJob,

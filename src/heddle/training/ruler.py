@@ -21,7 +21,8 @@ from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.jobs.runner import TaskGroup
 from heddle.paths import sync
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.training import JobRow, ModelRow, RulerRule
+from heddle.store.control.training import JobRow, RulerRule
+from heddle.store.control.training_models import ModelRow
 from heddle.training import files
 from heddle.training.intake import GROUPS
 from heddle.training.schemas.requests import RulerRequest

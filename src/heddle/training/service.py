@@ -19,7 +19,8 @@ from heddle.http.routing import Service
 from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, TINKER, JobConfig, JobRow, ModelRow, TrainJobs, TrainModels
+from heddle.store.control.training import OPEN, TINKER, JobConfig, JobRow, TrainJobs
+from heddle.store.control.training_models import ModelRow, TrainModels
 from heddle.training import files
 from heddle.training.config import RlConfig
 from heddle.training.intake import GROUPS, Intake, Taken

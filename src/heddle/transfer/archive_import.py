@@ -27,7 +27,7 @@ from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
 from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import dialect_insert
-from heddle.store.control.training import train_checkpoints, train_models
+from heddle.store.control.training_models import train_checkpoints, train_models
 from heddle.store.data_folder import DataLock, disk_failures
 from heddle.store.open import opened_store
 from heddle.trace.alerts import targets

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heddle import paths
-from heddle import settings as table
-from heddle.settings import Settings
+from heddle.command_options import Config, Data, load_settings
 
 if TYPE_CHECKING:
     from heddle.remote import Remote
@@ -20,22 +18,13 @@ importing = typer.Typer(
     help="Import an archive, a W&B Weave project, or data from Phoenix, MLflow or Langfuse.", no_args_is_help=True
 )
 
-Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
 StoreAddress = Annotated[str | None, typer.Option("--store", help="Where calls are kept, as for `heddle serve`.")]
 Control = Annotated[str | None, typer.Option("--control", help="Where everything but calls and files is kept.")]
 Files = Annotated[str | None, typer.Option("--files", help="Where files are kept, as for `heddle serve`.")]
-Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
 Into = Annotated[str, typer.Option("--into", help="entity/project of the heddle server.")]
 To = Annotated[str | None, typer.Option("--to", help="The address of the heddle server. [HEDDLE_SERVER]")]
 ToKey = Annotated[str | None, typer.Option("--to-key", help="The key there. [HEDDLE_API_KEY]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON lines where Parquet would be; needs no pyarrow.")]
-
-
-def _settings(
-    data: str | None, store: str | None, control: str | None, files: str | None, config: str | None
-) -> Settings:
-    paths.keep_private()
-    return table.load({"data": data, "store": store, "control": control, "files": files}, config=config)
 
 
 def _print_report(head: str, report: "Report") -> None:
@@ -67,7 +56,7 @@ def export(
 
     if format_ not in ("archive", "parquet") or (as_json and format_ == "parquet"):
         raise typer.BadParameter("--format is archive or parquet, and --json is for archives")
-    settings = _settings(data, store, control, files, config)
+    settings = load_settings(config, data=data, store=store, control=control, files=files)
     if format_ == "parquet":
         from heddle.transfer import parquet
 
@@ -105,7 +94,7 @@ def import_archive(
         if to is not None:
             report = send_archive(to, to_key, source, project or [])
         else:
-            settings = _settings(data, store, control, files, config)
+            settings = load_settings(config, data=data, store=store, control=control, files=files)
             report = asyncio.run(archive_import.import_archive(settings, source, project or []))
     _print_report(f"imported {source}:", report)
 
@@ -130,7 +119,7 @@ def import_weave(
     from heddle.transfer.target import explain_mismatch
     from heddle.transfer.weave import fetch
 
-    settings = _settings(data, store, control, files, config)
+    settings = load_settings(config, data=data, store=store, control=control, files=files)
     archive_import.check_free(settings)
     with tempfile.TemporaryDirectory(prefix="heddle-import-") as scratch:
         archive = keep or Path(scratch) / "weave.heddle"

@@ -12,7 +12,8 @@ from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.inference import adapters
 from heddle.store.control.project_tables import PROJECT_TABLES
-from heddle.store.control.training import train_checkpoints, train_jobs, train_models
+from heddle.store.control.training import train_jobs
+from heddle.store.control.training_models import train_checkpoints, train_models
 from heddle.wire import refs
 from heddle.wire.redaction import RedactionRules
 

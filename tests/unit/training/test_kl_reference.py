@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from heddle.store.control.training import CheckpointRow, JobRow, ModelRow, TrainModels
+from heddle.store.control.training import JobRow
+from heddle.store.control.training_models import CheckpointRow, ModelRow, TrainModels
 from heddle.training.config import RlConfig
 from heddle.training.queue.supervisor import Impossible, TaskBuilder
 from heddle.wire.training import BaseModel, PolicyHost

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.training import LogRow
+from heddle.store.control.training_models import LogRow
 from heddle.training.routes import Page, page_json
 
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
-from heddle.store.control.training import JobRow, ModelRow
+from heddle.store.control.training import JobRow
+from heddle.store.control.training_models import ModelRow
 from heddle.trace.records import TraceRecords
 from heddle.training.queue.publish import Promotion
 from heddle.training.schemas.requests import PromotionRequest

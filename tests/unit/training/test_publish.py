@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from heddle.errors import InvalidRequest, NotFound, StorageFull
-from heddle.store.control.training import PUBLISHING, JobRow, ModelRow
+from heddle.store.control.training import PUBLISHING, JobRow
+from heddle.store.control.training_models import ModelRow
 from heddle.training.queue import supervisor as supervisor_module
 from heddle.training.queue.publish import Verdict
 from heddle.training.queue.supervisor import Supervisor

@@ -11,7 +11,8 @@ import pytest
 from heddle.auth import LOCAL, Caller
 from heddle.errors import InvalidRequest, NotFound, Unavailable
 from heddle.store.blobs.folder import FolderBlobs
-from heddle.store.control.training import JobRow, ModelRow
+from heddle.store.control.training import JobRow
+from heddle.store.control.training_models import ModelRow
 from heddle.training import files
 from heddle.training.ruler import (
     ATTEMPTS,

@@ -34,7 +34,8 @@ from heddle.store.control.responses import conversation_items, conversations, re
 from heddle.store.control.row_queries import Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.tinker import TINKER_TABLES
-from heddle.store.control.training import train_checkpoints, train_events, train_jobs, train_logs, train_models
+from heddle.store.control.training import train_events, train_jobs
+from heddle.store.control.training_models import train_checkpoints, train_logs, train_models
 from heddle.wire import refs
 
 Condition = sa.ColumnElement[bool]

@@ -15,7 +15,8 @@ from heddle.errors import Busy, InvalidRequest
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, writes
-from heddle.store.control.training import EventRow, JobRow, add_step, end_runs
+from heddle.store.control.training import EventRow, JobRow, add_step, end_runs, train_jobs
+from heddle.store.control.training_models import train_models
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
@@ -186,12 +187,12 @@ class TinkerRows(Repository):
 
     @writes
     def end_jobs(self, connection: sa.Connection, at: int, unseen_since: int) -> None:
-        """End the jobs of runs that take no more requests, or whose client was not heard of since an instant."""
+        """End jobs of runs that take no more requests, whose model is gone, or whose client was not heard of since."""
         is_over = sa.or_(_r.is_ended == 1, _s.ending.is_not(None), _s.seen_at < unseen_since)
         waits = sa.exists().where(_q.target == _r.id, _q.state.in_((QUEUED, RUNNING)))
-        end_runs(
-            connection, sa.select(_r.model_id).join(_sessions.table, _s.id == _r.session_id).where(is_over, ~waits), at
-        )
+        models = sa.select(_r.model_id).join(_sessions.table, _s.id == _r.session_id).where(is_over, ~waits)
+        model, known = train_jobs.c.model_id, sa.select(train_models.c.id)
+        end_runs(connection, sa.or_(model.in_(models), model.not_in(known)), at)
 
     @writes
     def add_sampler(self, connection: sa.Connection, row: SamplerRow) -> None:

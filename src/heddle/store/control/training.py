@@ -1,17 +1,16 @@
-"""Trainable models, their checkpoints and logs; the durable queue of training jobs, and the events that clients read.
+"""The durable queue of training jobs, and the events that clients read.
 
 States of a job: queued -> running -> publishing -> succeeded | failed | cancelled.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 import sqlalchemy as sa
 
-from heddle.errors import Busy, Conflict, HeddleError
-from heddle.store.control.audit import audit
+from heddle.errors import Busy, HeddleError
 from heddle.store.control.coordination import (
     NO_LEASE,
     QUEUED,
@@ -20,8 +19,7 @@ from heddle.store.control.coordination import (
     JobQueue,
     database_time,
 )
-from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, reads, writes
-from heddle.wire import refs
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Unique, reads, writes
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 
@@ -42,14 +40,6 @@ class LeaseLost(HeddleError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"The job {job_id} was taken over by another server")
-
-
-class LoraShape(TypedDict):
-    """How the adapters of a model are made."""
-
-    rank: int
-    alpha: float
-    target_modules: list[str]
 
 
 class Resources(TypedDict):
@@ -147,8 +137,41 @@ class EventRow:
     created_at: int
 
 
+@dataclass(slots=True)
+class RunJob:
+    """One job as a run shows it; instants in microseconds, None where a phase has not begun."""
+
+    number: int
+    id: str
+    model_id: str
+    kind: str
+    state: str
+    step: int | None
+    parent_step: int | None
+    progress: int
+    cancel_asked: bool
+    error: str | None
+    metrics: dict[str, float]
+    created_at: int
+    created_by: str
+    started_at: int | None
+    ended_at: int | None
+    prepared_at: int | None = None
+    """When the first gradient step could begin."""
+    trained_at: int | None = None
+    """When the newest gradient step was done."""
+    planned: int | None = None
+    """How many gradient steps there will be."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while it waits or works."""
+        return self.state in OPEN
+
+
 _jobs, _events = Mapped(JobRow, "train_jobs"), Mapped(EventRow, "train_events", sqlite_with_rowid=False)
 train_jobs, train_events = _jobs.table, _events.table
+_runs = Mapped(RunJob, of=train_jobs)
 JOB_TABLES = (train_jobs, train_events)
 _j, _e = train_jobs.c, train_events.c
 
@@ -178,6 +201,16 @@ class TrainJobs(JobQueue[JobRow]):
     async def open(self) -> list[JobRow]:
         """The jobs that are not done, oldest first."""
         return await self._all(_jobs, _jobs.select(_j.state.in_(OPEN)).order_by(_j.number))
+
+    @reads
+    def runs(self, connection: sa.Connection, model_ids: Collection[str], since: int = 0) -> list[RunJob]:
+        """The jobs of models in the order of the queue, those from a number on, each with its phases."""
+        found: dict[str, RunJob] = {}
+        for part in batched(model_ids):
+            inside = sa.and_(_runs.c.model_id.in_(part), _runs.c.number >= since)
+            found |= {job.id: job for job in _runs.all(connection, _runs.select(inside))}
+            _add_phases(connection, found, inside)
+        return sorted(found.values(), key=lambda job: job.number)
 
     async def lease(self, now: int, seconds: float, held: Collection[str] = ()) -> JobRow | None:
         """Take the oldest job whose model has none at work: a queued one, or one whose lease has ended.
@@ -289,6 +322,19 @@ class TrainJobs(JobQueue[JobRow]):
         return await self._scalar(sa.select(_e.seq).where(_e.job_id == job_id, _e.id == event_id))
 
 
+def _add_phases(connection: sa.Connection, found: dict[str, RunJob], inside: sa.ColumnElement[bool]) -> None:
+    columns = (_e.job_id, _e.type, sa.func.max(_e.created_at).label("at"), sa.func.max(_e.data).label("data"))
+    chosen = sa.select(*columns).join(train_jobs, _j.id == _e.job_id).where(inside)
+    for row in connection.execute(chosen.group_by(_e.job_id, _e.type)):
+        job = found[row.job_id]
+        if row.type == STARTED:
+            job.prepared_at = row.at
+            planned = row.data.get("num_sequences")
+            job.planned = None if planned is None else int(planned)
+        elif row.type == STEP:
+            job.trained_at = row.at
+
+
 def add_step(connection: sa.Connection, job: JobRow, step: EventRow) -> None:
     """Append a gradient step of a run of Tinker's protocol, whose job begins with the first one."""
     _jobs.insert_new(connection, job)
@@ -298,227 +344,8 @@ def add_step(connection: sa.Connection, job: JobRow, step: EventRow) -> None:
     connection.execute(train_jobs.update().where(_j.id == job.id).values(changes))
 
 
-def end_runs(connection: sa.Connection, model_ids: "sa.Select[tuple[str]]", at: int) -> None:
-    """End the jobs of runs of Tinker's protocol whose models are named, and those whose models are gone."""
-    is_over = sa.or_(_j.model_id.in_(model_ids), _j.model_id.not_in(sa.select(train_models.c.id)))
+def end_runs(connection: sa.Connection, is_over: sa.ColumnElement[bool], at: int) -> None:
+    """End the jobs of runs of Tinker's protocol that are over."""
     for job in _jobs.all(connection, _jobs.select(_j.kind == TINKER, _j.state.in_(OPEN), is_over)):
         connection.execute(train_jobs.update().where(_j.id == job.id).values(state=SUCCEEDED, ended_at=at))
         _events.insert_new(connection, EventRow(job.id, LAST_EVENT, f"{job.id}:end", ENDED, job.metrics, at))
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRow:
-    """One trainable model."""
-
-    id: Key[str]
-    entity: str
-    project: str
-    name: str
-    base_model: str
-    run_id: str | None
-    lora: LoraShape
-    created_at: int
-    """Microseconds."""
-    created_by: str
-
-    @property
-    def project_id(self) -> str:
-        """`entity/project`, as the trace service names it."""
-        return f"{self.entity}/{self.project}"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRow:
-    """One step of a model: an immutable folder."""
-
-    id: Key[str]
-    model_id: str
-    step: int
-    parent_step: int | None
-    """The step that training started from; None for step 0."""
-    job_id: str | None
-    folder: Unique[str]
-    """Relative to the data folder."""
-    digest: str
-    """SHA-256 of `adapter_model.safetensors`."""
-    bytes: int
-    """Of the whole folder."""
-    metrics: dict[str, float]
-    created_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    """Trajectories that a client logged; the payload is a blob."""
-
-    id: Key[str]
-    model_id: Indexed[str]
-    step: int
-    split: str
-    metrics: dict[str, float]
-    payload: Indexed[str]
-    groups: int
-    trajectories: int
-    created_at: int
-    created_by: str
-
-
-_models = Mapped(ModelRow, "train_models", sa.UniqueConstraint("entity", "project", "name"))
-_checkpoints = Mapped(CheckpointRow, "train_checkpoints", sa.UniqueConstraint("model_id", "step"))
-_logs = Mapped(LogRow, "train_logs")
-train_models, train_checkpoints, train_logs = _models.table, _checkpoints.table, _logs.table
-_m, _c = train_models.c, train_checkpoints.c
-
-
-class TrainModels(Repository):
-    """The tables of models, checkpoints and logs."""
-
-    @writes
-    def create(self, connection: sa.Connection, row: ModelRow, first: CheckpointRow) -> ModelRow:
-        """Make a model known together with its step 0; raises Conflict when the name is taken."""
-        named = (_m.entity == row.entity, _m.project == row.project, _m.name == row.name)
-        if _models.first(connection, _models.select(*named)) is not None:
-            raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
-        _models.insert(connection, row)
-        _checkpoints.insert(connection, first)
-        details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(
-            connection,
-            row.created_at,
-            row.created_by,
-            "train_model.create",
-            refs.internal_project(row.project_id),
-            details,
-        )
-        return row
-
-    async def find(self, model_id: str) -> ModelRow | None:
-        """The model with an id."""
-        return await self._first(_models, _m.id == model_id)
-
-    async def find_named(self, entity: str, project: str, name: str) -> ModelRow | None:
-        """The model with a name."""
-        return await self._first(_models, _m.entity == entity, _m.project == project, _m.name == name)
-
-    async def all(self) -> list[ModelRow]:
-        """Every model, oldest first."""
-        return await self._all(_models, _models.select().order_by(_m.created_at, _m.id))
-
-    @writes
-    def delete(self, connection: sa.Connection, row: ModelRow, at: int, user: str) -> list[CheckpointRow]:
-        """Forget a model with its checkpoints, logs and the bodies of its jobs; returns the checkpoints it had."""
-        found = _checkpoints.all(connection, _checkpoints.select(_c.model_id == row.id))
-        connection.execute(train_checkpoints.delete().where(_c.model_id == row.id))
-        connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
-        connection.execute(train_models.delete().where(_m.id == row.id))
-        connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
-        details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, at, user, "train_model.delete", refs.internal_project(row.project_id), details)
-        return found
-
-    async def checkpoints(self, model_id: str) -> list[CheckpointRow]:
-        """The checkpoints of a model, by step."""
-        return await self._all(_checkpoints, _checkpoints.select(_c.model_id == model_id).order_by(_c.step))
-
-    @writes
-    def add_checkpoint(self, connection: sa.Connection, row: CheckpointRow) -> CheckpointRow:
-        """List a step; one that is listed already stays as it is, and is returned."""
-        there = _checkpoints.select(_c.model_id == row.model_id, _c.step == row.step)
-        found = _checkpoints.first(connection, there)
-        if found is None:
-            _checkpoints.insert(connection, row)
-        return found or row
-
-    @writes
-    def delete_checkpoints(
-        self, connection: sa.Connection, model_id: str, steps: Collection[int], at: int, user: str
-    ) -> list[CheckpointRow]:
-        """Forget steps of a model; returns those that were there."""
-        which = sa.and_(_c.model_id == model_id, _c.step.in_(list(steps)))
-        found = _checkpoints.all(connection, _checkpoints.select(which))
-        connection.execute(train_checkpoints.delete().where(which))
-        details = {"model_id": model_id, "steps": [row.step for row in found]}
-        model = _models.first(connection, _models.select(_m.id == model_id))
-        project = None if model is None else refs.internal_project(model.project_id)
-        audit(connection, at, user, "checkpoint.delete", project, details)
-        return found
-
-    @writes
-    def add_log(self, connection: sa.Connection, row: LogRow) -> LogRow:
-        """Keep a log and merge its metrics into the newest step, which the returned row names."""
-        newest = _checkpoints.select(_c.model_id == row.model_id).order_by(_c.step.desc())
-        step = _checkpoints.first(connection, newest.limit(1))
-        if step is not None:
-            merged = train_checkpoints.update().where(_c.id == step.id).values(metrics=step.metrics | row.metrics)
-            connection.execute(merged)
-        stored = replace(row, step=step.step if step is not None else 0)
-        _logs.insert(connection, stored)
-        return stored
-
-    async def logs(self, model_id: str) -> list[LogRow]:
-        """What was logged for a model, oldest first."""
-        c = train_logs.c
-        return await self._all(_logs, _logs.select(c.model_id == model_id).order_by(c.created_at, c.id))
-
-
-@dataclass(slots=True)
-class RunJob:
-    """One job as a run shows it; instants in microseconds, None where a phase has not begun."""
-
-    number: int
-    id: str
-    model_id: str
-    kind: str
-    state: str
-    step: int | None
-    parent_step: int | None
-    progress: int
-    cancel_asked: bool
-    error: str | None
-    metrics: dict[str, float]
-    created_at: int
-    created_by: str
-    started_at: int | None
-    ended_at: int | None
-    prepared_at: int | None = None
-    """When the first gradient step could begin."""
-    trained_at: int | None = None
-    """When the newest gradient step was done."""
-    planned: int | None = None
-    """How many gradient steps there will be."""
-
-    @property
-    def is_open(self) -> bool:
-        """True while it waits or works."""
-        return self.state in OPEN
-
-
-_runs = Mapped(RunJob, of=train_jobs)
-
-
-class TrainRuns(Repository):
-    """Reads only."""
-
-    @reads
-    def jobs(self, connection: sa.Connection, model_ids: Collection[str], since: int = 0) -> list[RunJob]:
-        """The jobs of models in the order of the queue, those from a number on, each with its phases."""
-        found: dict[str, RunJob] = {}
-        for part in batched(model_ids):
-            inside = sa.and_(_runs.c.model_id.in_(part), _runs.c.number >= since)
-            found |= {job.id: job for job in _runs.all(connection, _runs.select(inside))}
-            _add_phases(connection, found, inside)
-        return sorted(found.values(), key=lambda job: job.number)
-
-
-def _add_phases(connection: sa.Connection, found: dict[str, RunJob], inside: sa.ColumnElement[bool]) -> None:
-    c = train_events.c
-    columns = (c.job_id, c.type, sa.func.max(c.created_at).label("at"), sa.func.max(c.data).label("data"))
-    chosen = sa.select(*columns).join(train_jobs, train_jobs.c.id == c.job_id).where(inside)
-    for row in connection.execute(chosen.group_by(c.job_id, c.type)):
-        job = found[row.job_id]
-        if row.type == "training_started":
-            job.prepared_at = row.at
-            planned = row.data.get("num_sequences")
-            job.planned = None if planned is None else int(planned)
-        elif row.type == "gradient_step":
-            job.trained_at = row.at

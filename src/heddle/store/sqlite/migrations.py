@@ -36,7 +36,8 @@ from heddle.store.control.redaction import rejections
 from heddle.store.control.repository import metadata
 from heddle.store.control.responses import RESPONSE_TABLES
 from heddle.store.control.tinker import TINKER_TABLES
-from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
+from heddle.store.control.training import JOB_TABLES
+from heddle.store.control.training_models import train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
 from heddle.store.sqlite import blocks, call_bodies, search, usage_repeats
 from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials

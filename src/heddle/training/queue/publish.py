@@ -14,15 +14,8 @@ from heddle.auth import Caller
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
-from heddle.store.control.training import (
-    CheckpointRow,
-    JobRow,
-    LeaseLost,
-    ModelRow,
-    PromotionRule,
-    TrainJobs,
-    TrainModels,
-)
+from heddle.store.control.training import JobRow, LeaseLost, PromotionRule, TrainJobs
+from heddle.store.control.training_models import CheckpointRow, ModelRow, TrainModels
 from heddle.training import files
 from heddle.training.queue.events import EventLog, stable_id
 from heddle.training.schemas.requests import PromotionRequest

@@ -13,17 +13,8 @@ from heddle.jobs.runner import Attempt, Cancellation, Runner
 from heddle.paths import OutsideRoot
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED
-from heddle.store.control.training import (
-    OPEN,
-    PUBLISHING,
-    CheckpointRow,
-    JobConfig,
-    JobRow,
-    LeaseLost,
-    ModelRow,
-    TrainJobs,
-    TrainModels,
-)
+from heddle.store.control.training import OPEN, PUBLISHING, JobConfig, JobRow, LeaseLost, TrainJobs
+from heddle.store.control.training_models import CheckpointRow, ModelRow, TrainModels
 from heddle.training import files, handover
 from heddle.training.config import RlConfig
 from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm

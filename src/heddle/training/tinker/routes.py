@@ -22,7 +22,7 @@ from heddle.http.routing import (
 from heddle.http.signing import Signer, check_address
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
-from heddle.store.control.training import ModelRow
+from heddle.store.control.training_models import ModelRow
 from heddle.training.tinker.checks import check_data, refuse_token
 from heddle.training.tinker.listing import find_sessions, sum_storage
 from heddle.training.tinker.schemas import (

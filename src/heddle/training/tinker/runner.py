@@ -17,7 +17,8 @@ from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
 from heddle.store.control.coordination import RUNNING
 from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow
-from heddle.store.control.training import STEP, TINKER, EventRow, JobConfig, JobRow, ModelRow, Resources
+from heddle.store.control.training import STEP, TINKER, EventRow, JobConfig, JobRow, Resources
+from heddle.store.control.training_models import ModelRow
 from heddle.training import files
 from heddle.training.messages import Answer, Behind, Failed, Operation, Performed, Span
 from heddle.training.models import resources

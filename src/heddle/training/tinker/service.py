@@ -26,7 +26,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import QUEUED, RUNNING, SUCCEEDED
 from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
-from heddle.store.control.training import LoraShape, ModelRow
+from heddle.store.control.training_models import LoraShape, ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.models import TrainableModels
 from heddle.training.service import Training

@@ -15,7 +15,8 @@ from heddle.errors import HeddleError, NotFound
 from heddle.http.routing import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
 from heddle.http.state import ServerState
 from heddle.store.base import Store
-from heddle.store.control.training import TINKER, CheckpointRow, LogRow, ModelRow, RunJob
+from heddle.store.control.training import TINKER, RunJob
+from heddle.store.control.training_models import CheckpointRow, LogRow, ModelRow
 from heddle.training.service import Training, TrainingDep
 from heddle.ui.session import may_continue
 from heddle.wire import times
@@ -36,7 +37,7 @@ async def training(project: str, caller: Reader, store: StoreDep, training: Trai
     caller.open(project)
     models = [row for row in await store.train_models.all() if row.project_id == project]
     by_model: dict[str, list[RunJob]] = {row.id: [] for row in models}
-    for job in await store.train_runs.jobs(list(by_model)):
+    for job in await store.train_jobs.runs(list(by_model)):
         by_model[job.model_id].append(job)
     shown = [_summary(row, by_model[row.id]) for row in models]
     shown.sort(key=lambda model: model["last_at"] or model["created_at"], reverse=True)
@@ -90,7 +91,7 @@ def run_job(job: RunJob) -> Json:
 async def read_run(run: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The whole run of a model, named by its id or by that of one of its jobs (which is then the chosen one)."""
     model, job_id = await _find(run, caller, store)
-    jobs = await store.train_runs.jobs([model.id])
+    jobs = await store.train_jobs.runs([model.id])
     return answer(
         {
             "id": model.id,
@@ -158,7 +159,7 @@ async def _changes(
     known: dict[str, Json] = {}
     yield b": following\n\n"
     while await may_continue(request, state):
-        jobs = [run_job(job) for job in await store.train_runs.jobs([model_id], place)]
+        jobs = [run_job(job) for job in await store.train_jobs.runs([model_id], place)]
         changed = [job for job in jobs if known.get(job["id"]) != job]
         known = {job["id"]: job for job in jobs}
         silent = 0 if changed else silent + 1
@@ -196,7 +197,7 @@ async def read_events(
 async def bodies(model: str, caller: Reader, store: StoreDep) -> Response:
     """What a model was trained on and what was logged for it, the newest first."""
     row = await _model(model, caller, store)
-    jobs = await store.train_runs.jobs([row.id])
+    jobs = await store.train_jobs.runs([row.id])
     logs = await store.train_models.logs(row.id)
     shown: list[Json] = [
         {
