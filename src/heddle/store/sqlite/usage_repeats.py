@@ -93,6 +93,8 @@ class Written:
 
     parents: dict[str, str | None] = field(default_factory=dict)
     reporting: dict[str, End] = field(default_factory=dict)
+    is_settled: bool = False
+    """Nothing else of the trace is stored, and only spans directly below requests are left for `drop`."""
 
     def joining(self) -> list[str]:
         """Spans that report nothing, but join what is below them to a parent that was written before."""
@@ -131,15 +133,16 @@ def spans_of(starts: Sequence[Start], ends: Sequence[End]) -> dict[TraceKey, Wri
 
 
 def settle_new(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]) -> dict[TraceKey, Written]:
-    """Before the spans are written: settle the traces that have no call yet, and return the others for `drop`."""
-    known: set[TraceKey] = set()
+    """Before the spans are written: settle the traces that have no call yet, and return what is left for `drop`."""
+    left: dict[TraceKey, Written] = {}
     for project, traces in group_pairs(written).items():
         rows = raw.execute(_STORED, (json.dumps(traces), names.number(raw, project)))
-        known.update((project, trace_id) for (trace_id,) in rows)
+        left.update(((project, trace_id), written[project, trace_id]) for (trace_id,) in rows)
     for key, trace in written.items():
-        if key not in known and trace.settle():
-            known.add(key)
-    return {key: written[key] for key in known}
+        if key not in left and trace.settle():
+            trace.is_settled = True
+            left[key] = trace
+    return left
 
 
 def drop(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]) -> None:
@@ -147,14 +150,14 @@ def drop(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]
     for project in {project for project, _ in written}:
         number = names.number(raw, project)
         traces = [trace for key, trace in written.items() if key[0] == project]
-        reporting = [span for trace in traces for span in trace.reporting]
-        joining = [span for trace in traces for span in trace.joining()]
+        outside = [trace for trace in traces if not trace.is_settled]
+        reporting = [span for trace in outside for span in trace.reporting]
+        joining = [span for trace in outside for span in trace.joining()]
         _drop(raw, number, _above(raw, number, reporting))
         doubtful = _found(raw, _PARENTS, number, reporting) if reporting else []
         if joining:
             doubtful += [row[2:] for row in _found(raw, _ABOVE, number, joining)]
-        if reporting:
-            _drop_inner(raw, number, reporting)
+        _drop_inner(raw, number, [span for trace in traces for span in trace.reporting])
         for rid, started_at in dict(doubtful).items():
             if raw.execute(_BELOW, {"rid": rid, "project": number}).fetchone() is not None:
                 _drop(raw, number, {rid: started_at})
@@ -196,7 +199,7 @@ def _found(raw: sqlite3.Connection, query: str, project: int, ids: list[str]) ->
 
 def _drop_inner(raw: sqlite3.Connection, project: int, reporting: list[str]) -> None:
     """Take the rows of requests directly below others, and note that they were some; of a circle one keeps its rows."""
-    found = _found(raw, _INNER, project, reporting)
+    found = _found(raw, _INNER, project, reporting) if reporting else []
     if {rid for rid, _, _ in found} == {above for _, _, above in found}:
         found = found[1:]
     raw.executemany("INSERT OR IGNORE INTO inner_requests (rid) VALUES (?)", [(rid,) for rid, _, _ in found])

@@ -182,7 +182,7 @@ class SpanPacker:
 def _count_requests(usage: list[Usage], found: SpanReading) -> list[Usage]:
     """The usage of a span; that of one request to a model says so, which tells it from sums over requests."""
     is_request = found.agent is not None and found.agent.operation_name in MODEL_OPERATIONS
-    return [entry._replace(requests=1) if is_request and not entry.requests else entry for entry in usage]
+    return [Usage(entry.model, 1, *entry[2:]) if is_request and not entry.requests else entry for entry in usage]
 
 
 _COUNTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "requests", "total_tokens")
