@@ -59,6 +59,8 @@ SUBJECTS = {
             "tests/unit/training/trainer/test_dpo.py::test_the_loss_is_the_formula_and_so_is_its_gradient",
             "tests/unit/training/trainer/test_operations.py::test_a_loss_is_its_formula",
             "tests/unit/training/trainer/test_operations.py::test_stopped_gradients",
+            "tests/unit/training/trainer/test_operations.py::test_a_sequence_without_marked_tokens_has_the_ratio_1",
+            "tests/unit/training/trainer/test_operations.py::test_bounds_of_a_token_come_before_those_of_the_request",
         ),
     ),
     "sampler": Subject(

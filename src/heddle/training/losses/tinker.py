@@ -59,10 +59,11 @@ class Loss:
         mean = (fixed - old)[marked].mean() if bool(marked.any()) else fixed.new_zeros(())
         return to_ratio(mean.expand_as(new))
 
-    def bounds(self, given: "Mapping[str, Tensor]", config: Mapping[str, float | str]) -> "list[Tensor | float]":
-        """The least and the largest ratio; a loss that bounds none has the defaults."""
+    def bounds(self, given: "Mapping[str, Tensor]", config: Mapping[str, float | str]) -> "list[Tensor]":
+        """The least and the largest ratio of each token; a loss that bounds none has the defaults."""
+        old = given["logprobs"]
         numbers = {name: float(config.get(name, default)) for name, default in BOUNDS.items()}
-        return [given.get(name, number) for name, number in numbers.items()]
+        return [given.get(name, old.new_full(old.shape, number)) for name, number in numbers.items()]
 
 
 def _bounded(name: str, *more: str, **config: float) -> Loss:

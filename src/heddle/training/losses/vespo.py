@@ -27,7 +27,7 @@ def per_token(terms: Terms) -> "Tensor":
     power = is_good * options["k_pos"] + (1 - is_good) * options["k_neg"]
     decay = (is_good * options["lambda_pos"] + (1 - is_good) * options["lambda_neg"]).clamp(min=1e-4)
     weights = (decay + power * logarithm - decay * logarithm.exp()).exp()
-    return -weights.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) * terms.advantages * terms.new
+    return -weights.nan_to_num(posinf=0.0) * terms.advantages * terms.new
 
 
 VESPO = Loss(

@@ -60,9 +60,7 @@ class StepMetrics:
         self.sums["ratios"] += float(ratios.sum())
         self.largest_ratio = max([self.largest_ratio, *ratios.tolist()])
         if set(BOUNDS) <= set(chosen.config):
-            low, high = (
-                bound[trained] if isinstance(bound, Tensor) else bound for bound in chosen.bounds(given, config)
-            )
+            low, high = (bound[trained] for bound in chosen.bounds(given, config))
             self.sums["bounded"] += len(ratios)
             self.sums["clipped"] += int(((ratios < low) | (ratios > high)).sum())
         if loss in DIVERGING:

@@ -170,6 +170,41 @@ def test_a_reference_counts_only_where_a_setting_asks_for_it() -> None:
     assert objective(new, tokens, RlConfig(kl_loss_coef=1.0)).loss_sum.item() > plain.loss_sum.item()
 
 
+@pytest.mark.parametrize(("source", "mean"), [("sample", 0.5), ("current_learner", 1.0)])
+def test_the_penalty_compares_the_rollouts_or_the_policy_with_the_reference(source: Any, mean: float) -> None:
+    new, tokens = of_one_segment(0.25, 0.75, reference=torch.tensor([-3.0, -4.0], dtype=torch.float64))
+    plain = objective(new, tokens, RlConfig())
+    result = objective(new, tokens, RlConfig(kl_penalty_coef=0.5, kl_penalty_source=source))
+    assert result.divergence.item() == pytest.approx(mean)
+    of_each = [0.0, 1.0] if source == "sample" else [0.25, 1.75]
+    wanted = [1 + 0.5 * (mean - each) for each in of_each]
+    assert (result.token_losses / plain.token_losses).tolist() == pytest.approx(wanted)
+
+
+def test_a_cap_of_the_ratio_is_the_lower_one_of_two_bounds() -> None:
+    new, tokens = of_one_segment(*(math.log(ratio) for ratio in (0.5, 1.5, 2.5, 3.5)))
+    for cap, high, clipped in ((2.0, 3.0, [False, False, True, True]), (3.0, 1.0, [False, False, True, True])):
+        settings = RlConfig(max_negative_advantage_importance_sampling_weight=cap, epsilon_high=high)
+        result = objective(new, tokens, settings)
+        wanted = [-min(ratio, cap, 1 + high) * value for ratio, value in zip((0.5, 1.5, 2.5, 3.5), new, strict=True)]
+        assert result.token_losses.tolist() == pytest.approx([float(each) for each in wanted])
+        assert result.ratios.tolist() == pytest.approx([0.5, 1.5, 2.5, 3.5]), "as they are before any bound"
+        assert result.clipped.tolist() == clipped
+
+
+def test_rollouts_of_another_policy_are_weighed_by_at_most_so_much() -> None:
+    """By the ratio itself; where the logprobs were computed anew, by that of these to the rollout's."""
+    new, tokens = of_one_segment(math.log(0.5), math.log(4), math.log(1.5))
+    settings = RlConfig(truncated_importance_sampling=2.0)
+    plain = objective(new, tokens, RlConfig()).token_losses
+    weights = objective(new, tokens, settings).token_losses / plain
+    assert weights.tolist() == pytest.approx([0.5, 2.0, 1.5])
+    tokens.original = torch.tensor([-3 - math.log(0.25), -3 - math.log(8), math.nan], dtype=torch.float64)
+    weights = objective(new, tokens, settings).token_losses / plain
+    of_the_policy = math.exp(-3 - float(new[2]))
+    assert weights.tolist() == pytest.approx([0.25, 2.0, of_the_policy]), "what is unknown is the present policy's"
+
+
 def test_a_segment_is_one_wherever_its_tokens_lie() -> None:
     values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 8.0, 4.0]], dtype=torch.float64)
     segments = torch.tensor([[7, 9, 7], [9, 7, 7]])

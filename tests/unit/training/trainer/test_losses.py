@@ -268,6 +268,59 @@ def test_corrections_of_the_rollouts(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("advantage", "options"),
+    [
+        (1.0, {}),
+        (-1.0, {}),
+        (1.0, {"lambda_pos": 0.0}),
+        (-1.0, {"lambda_neg": 0.0}),
+        (1.0, {"lambda_pos": 0.0, "k_pos": 1000.0}),
+    ],
+)
+@pytest.mark.parametrize("difference", [0.01, -0.2, 1.0, 8.0, 25.0, -25.0])
+def test_vespo_far_off_policy(advantage: float, options: dict[str, float], difference: float) -> None:
+    """Logarithms stay within 20, that of a sequence above log 1e-8, and a weight that is no number any more is 0."""
+    count = 3
+    batch = Batch(
+        new=torch.full((1, count), -1.0, dtype=torch.float64),
+        old=torch.full((1, count), -1.0 - difference, dtype=torch.float64),
+        reference=None,
+        advantages=torch.tensor([[advantage]], dtype=torch.float64),
+        mask=torch.ones(1, count, dtype=torch.bool),
+    )
+    batch.new[0, 2] = batch.old[0, 2] = -2.0
+    side = "pos" if advantage > 0 else "neg"
+    chosen = {"k_pos": 2.0, "lambda_pos": 3.0, "k_neg": 3.0, "lambda_neg": 2.0} | options
+    power, decay = chosen[f"k_{side}"], max(chosen[f"lambda_{side}"], 1e-4)
+    for settings, factor in (({}, 0.0), ({"importance_correction_max": 1.5}, math.log(1.5))):
+        correction = {"importance_correction": "token_truncate", **settings} if settings else {}
+        capped = sum(min(each, factor) for each in (difference, difference, 0.0)) if settings else 0.0
+        ratio = min(max(2 * min(max(difference, -20.0), 20.0) + capped, math.log(1e-8)), 20.0)
+        exponent = decay + power * ratio - decay * math.exp(ratio)
+        weight = math.exp(exponent) if exponent < 700 else 0.0
+        found = objective(
+            batch.new,
+            batch.tokens(RlConfig.of_loss("vespo")),
+            RlConfig.of_loss("vespo", loss_fn_config=options, **correction),
+        ).token_losses[0]
+        wanted = -weight * advantage * batch.new[0]
+        torch.testing.assert_close(found, wanted, atol=0, rtol=1e-9)
+
+
+def test_an_advantage_at_the_limit_of_stable_reinforce_counts() -> None:
+    batch = make_batch()
+    batch.advantages = torch.tensor([[3.0], [-3.0], [3.0001], [-3.0001], [0.5], [0.0]], dtype=torch.float64)
+    tokens = batch.tokens(RlConfig.of_loss("stable_reinforce"))
+    kept, every = (
+        objective(batch.new, tokens, RlConfig.of_loss("stable_reinforce", loss_fn_config={"advantage_limit": limit}))
+        for limit in (3.0, 0.0)
+    )
+    inside = torch.tensor([True, True, False, False, True, True])[:, None]
+    assert (every.token_losses[2:4][batch.mask[2:4]] != 0).all(), "0 is no limit"
+    torch.testing.assert_close(kept.token_losses, every.token_losses * inside, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
     ("aggregation", "divisor"),
     [("token_mean", 6.0), ("job_token_mean", 5.0), ("sequence_mean", 3.0), ("sequence_sum", 3.0), ("constant", 12.0)],
 )

@@ -252,6 +252,27 @@ def test_stopped_gradients() -> None:
         assert new.grad.numpy() == pytest.approx(expected)
 
 
+def test_a_sequence_without_marked_tokens_has_the_ratio_1() -> None:
+    given = {"logprobs": [-1.0, -2.0], "advantages": [1.0, -2.0], "sequence_ratio_mask": [0.0, 0.0]}
+    tensors = {name: torch.tensor(value) for name, value in given.items()}
+    assert LOSSES["gspo"].compute(torch.tensor([-3.0, -0.5]), tensors, {}).tolist() == [-1.0, 2.0]
+
+
+def test_bounds_of_a_token_come_before_those_of_the_request() -> None:
+    given = {"logprobs": [0.0] * 3, "advantages": [1.0] * 3, "clip_high_threshold": [1.5, 2.5, 3.5]}
+    tensors = {name: torch.tensor(value) for name, value in given.items()}
+    new = torch.full((3,), math.log(3.0))
+    assert LOSSES["ppo"].compute(new, tensors, {"clip_high_threshold": 2.0}).tolist() == pytest.approx([-1.5, -2.5, -3])
+
+
+def test_a_datum_may_bring_one_of_the_bounds(tmp_path: Path) -> None:
+    client, runs = Requests(tmp_path, "run", 3), Runs(CACHE)
+    policy = {"target_tokens": [1, 2], "logprobs": [-9.0, -1.0], "advantages": [1.0, 1.0]}
+    for name, bounds in (("clip_low_threshold", [0.1, 0.2]), ("clip_high_threshold", [1.5, 2.0])):
+        datum = write_datum([5, 6], policy | {name: bounds})
+        assert isinstance(client.ask(runs, "forward_backward", write_data("run", 1, [datum], "ppo")), Performed)
+
+
 def test_many_targets_for_one_place(tmp_path: Path) -> None:
     """Two targets beside each other are as two data; the gradient is that of both."""
     client, runs = Requests(tmp_path, "run", 3), Runs(CACHE)
