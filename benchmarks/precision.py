@@ -32,12 +32,14 @@ from heddle.models.load import load_model
 from heddle.models.scoring import KnownSequence, TokenScorer
 from tools.tiny_model.batches import assistant_id, encode, own_tokens
 from tools.tiny_model.evaluate import FIRST_SEED
+from tools.tiny_model.optimizer import optimizers
 from tools.tiny_model.tasks.mix import sample
+from tools.tiny_model.train import Recipe, rate
 
 DTYPES = ("float32", "bfloat16", "int8")
 LENGTH = 256
 ROWS = 4
-RATE = 1e-3
+MATRIX_RATE, OTHER_RATE = 0.02, 0.001
 TRAINED = models.FOLDER / "60m-trained"
 
 
@@ -56,20 +58,20 @@ def train(steps: int) -> None:
     decoder.initialise(torch.Generator().manual_seed(0))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     whole = [piece for piece in pieces(tokenizer, ".") if len(piece) == LENGTH + 1]
-    optimizer = torch.optim.AdamW(decoder.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    rates = (MATRIX_RATE, OTHER_RATE)
+    chosen = optimizers(decoder, *rates)
     random, began = Random(0), time.perf_counter()
     for step in range(steps):
-        progress = step / steps
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 10, 2 * (1 - progress))
+        for optimizer, highest in zip(chosen, rates, strict=True):
+            optimizer.param_groups[0]["lr"] = highest * rate(step / steps, Recipe())
         tokens = torch.stack(random.sample(whole, ROWS))
         with torch.autocast("cpu", torch.bfloat16):
             logits = decoder(tokens[:, :-1])
         loss = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in chosen:
+            optimizer.step()
+            optimizer.zero_grad()
         if step % 20 == 0 or step == steps - 1:
             print(f"step {step}: loss {loss:.3f}, {time.perf_counter() - began:.0f} s", flush=True)
     draft = TRAINED.with_suffix(".draft")
