@@ -52,6 +52,15 @@ class Tenant:
         """The ref of one of the objects."""
         return self.ref("object", f"{kind}:{self.ids[kind]}")
 
+    def nowhere(self) -> "Tenant":
+        """Names of the same form that nothing has."""
+        moved = str.maketrans("0123456789", "3456789012")
+        ids = {name: value if name == "checkpoint" else value.translate(moved) for name, value in self.ids.items()}
+        ids |= {
+            name: f"{value}-none" for name, value in self.ids.items() if ids[name] == value and name != "checkpoint"
+        }
+        return Tenant(self.project_id, self.secret, ids)
+
     def within(self, project_id: str) -> "Tenant":
         """The same names in another project."""
         return Tenant(project_id, self.secret, self.ids)

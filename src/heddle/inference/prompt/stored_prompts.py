@@ -36,9 +36,8 @@ async def _messages(store: Store, caller: Caller, project: str, prompt: str) -> 
     where, name, version = _locate(caller, project, prompt)
     found = await store.objects.read(where, name, version)
     if found is None or found.deleted_at is not None:
-        raise NotFound(
-            f"Failed to resolve prompt: {refs.to_external(prompt) if where != project else prompt} not found"
-        )
+        shown = refs.to_external(prompt) if prompt.startswith(refs.INTERNAL) else prompt
+        raise NotFound(f"Failed to resolve prompt: {shown[:500]} not found")
     if found.base_object_class not in _CLASSES and found.leaf_object_class not in _CLASSES:
         raise InvalidRequest(f"Failed to resolve prompt: {name} is no prompt but {found.base_object_class}")
     value = orjson.loads(found.val or "{}")
