@@ -55,10 +55,9 @@ class Tenant:
     def nowhere(self) -> "Tenant":
         """Names of the same form that nothing has."""
         moved = str.maketrans("0123456789", "3456789012")
-        ids = {name: value if name == "checkpoint" else value.translate(moved) for name, value in self.ids.items()}
-        ids |= {
-            name: f"{value}-none" for name, value in self.ids.items() if ids[name] == value and name != "checkpoint"
-        }
+        ids = {name: value.translate(moved) for name, value in self.ids.items()}
+        ids = {name: value if value != self.ids[name] else f"{value}-none" for name, value in ids.items()}
+        ids |= {name: value for name, value in self.ids.items() if name == "checkpoint"}  # a folder of the operator's
         return Tenant(self.project_id, self.secret, ids)
 
     def within(self, project_id: str) -> "Tenant":
