@@ -215,6 +215,30 @@ def _refusals(matrix: Matrix, role: str, asked: Asked) -> Iterator[str]:
         yield f"{who} {asked} where it is a viewer: {status}: {text[-300:]}"
 
 
+def test_what_is_anothers_is_refused_as_what_is_nowhere(matrix: Matrix) -> None:
+    """Or else a refusal would say what others have."""
+    problems = []
+    nothing = matrix.foreign.nowhere()
+    for asked in IN_ORDER:
+        for place in (OWN, FOREIGN):
+            if asked.template.endswith("/live") or (place == OWN and asked.scope != "read"):
+                continue  # what is written there may have any name
+            told = [_told_of(matrix, asked, names.within(place)) for names in (matrix.foreign, nothing)]
+            if told[0] != told[1] and max(status for status, _ in told) >= 400:
+                problems.append(f"{asked} ({place}): {told}")
+    assert not problems, "\n".join(problems)
+
+
+def _told_of(matrix: Matrix, asked: Asked, names: Tenant) -> tuple[int, str]:
+    """Status and body of an answer, in which ids are called by their names."""
+    status, text = matrix.ask("project admin", request_for(asked, names))
+    text = text.partition("\n")[2]
+    for name, value in sorted(names.ids.items(), key=lambda pair: -len(pair[1])):
+        text = text.replace(value, f"<{name}>")
+    assert "weave-trace-internal" not in text or status < 400, text
+    return status, re.sub(r'"(request_id|id)": ?"[^"]+"', "", text)
+
+
 def _names(request: Asking, tenant: Tenant) -> bool:
     """True for a request about something that only this project has."""
     told, names = _text_of(request), (tenant.model, tenant.job, tenant.response, tenant.conversation)

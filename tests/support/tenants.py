@@ -52,6 +52,14 @@ class Tenant:
         """The ref of one of the objects."""
         return self.ref("object", f"{kind}:{self.ids[kind]}")
 
+    def nowhere(self) -> "Tenant":
+        """Names of the same form that nothing has."""
+        moved = str.maketrans("0123456789", "3456789012")
+        ids = {name: value.translate(moved) for name, value in self.ids.items()}
+        ids = {name: value if value != self.ids[name] else f"{value}-none" for name, value in ids.items()}
+        ids |= {name: value for name, value in self.ids.items() if name == "checkpoint"}  # a folder of the operator's
+        return Tenant(self.project_id, self.secret, ids)
+
     def within(self, project_id: str) -> "Tenant":
         """The same names in another project."""
         return Tenant(project_id, self.secret, self.ids)

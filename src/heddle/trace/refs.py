@@ -1,7 +1,10 @@
 """Refs: reading what they point to, many at once, along paths that lead through further refs."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -9,7 +12,7 @@ import orjson
 from fastapi import APIRouter, Response
 
 from heddle.auth import Caller
-from heddle.errors import Forbidden, InvalidRequest, NotFound
+from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge
 from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, answer, group, local, off_loop
 from heddle.store.base import Store
 from heddle.wire import refs
@@ -17,6 +20,8 @@ from heddle.wire.calls import CallRow
 
 MAX_REFS = 1000
 MAX_HOPS = 100
+MOST_BYTES = 128 << 20
+_MOST_FILLED = 32 << 20
 router: APIRouter = group("Refs")
 Version = tuple[str, str, str]
 
@@ -40,7 +45,21 @@ async def refs_read_batch(body: RefsReadBatchReq, caller: Reader, store: StoreDe
     if len(body.refs) > MAX_REFS:
         raise InvalidRequest(f"Too many refs: {len(body.refs)}, at most {MAX_REFS} are allowed")
     targets = await off_loop(sum(map(len, body.refs)), lambda: [readable(text, caller) for text in body.refs])
-    return answer({"vals": await RefReader(store).read(targets)})
+    values = await RefReader(store).read(targets)
+    return answer({"vals": await asyncio.to_thread(_write_values, values)})
+
+
+def _write_values(values: Sequence[Any]) -> list[orjson.Fragment]:
+    """The values as JSON, each written once; raises TooLarge for more than MOST_BYTES in all."""
+    written: dict[int, bytes] = {}
+    size = 0
+    for value in values:
+        if (text := written.get(id(value))) is None:
+            text = written[id(value)] = orjson.dumps(value)
+        size += len(text)
+        if size > MOST_BYTES:
+            raise TooLarge(f"Request too large: the values have more than {MOST_BYTES} bytes; ask for fewer refs")
+    return [orjson.Fragment(written[id(value)]) for value in values]
 
 
 def readable(text: str, caller: Caller) -> refs.Ref:
@@ -126,8 +145,9 @@ class RefReader:
                 by_project.setdefault(ref.project, set()).add((ref.name, ref.version))
         for project, wanted in by_project.items():
             found = await self._store.objects.contents(project, wanted)
-            for name, text in found.items():
-                self._contents[project, *name] = None if text is None else orjson.loads(text)
+            texts = [text or "null" for text in found.values()]
+            values: list[Any] = await off_loop(sum(map(len, texts)), partial(list, map(orjson.loads, texts)))
+            self._contents.update(((project, *name), value) for name, value in zip(found, values, strict=True))
         missing = {key for walk in walks if walk.next_object and (key := _key(walk.next_object)) not in self._contents}
         if not self._is_strict:
             self._contents.update(dict.fromkeys(missing))
@@ -155,15 +175,21 @@ def _key(ref: refs.Ref) -> Version:
 
 
 async def fill_refs(store: Store, project: str, values: Sequence[Any]) -> list[Any]:
-    """The values with rows, parts of objects and media of the project in the place of refs to them; other refs stay."""
-    texts = list(islice(dict.fromkeys(text for value in values for text in refs.find(value)), MAX_REFS))
+    """The values with rows, parts of objects and media of the project in the place of refs to them; other refs stay.
+
+    All stay where what they lead to would make the values very large.
+    """
+    counts = Counter(text for value in values for text in refs.find(value))
+    texts = list(islice(counts, MAX_REFS))
     known = {text: ref for text in texts if (ref := _parse(text)) and ref.kind == "object" and ref.project == project}
     if not known:
         return list(values)
     read = await RefReader(store, is_strict=False).read(list(known.values()))
     pairs = zip(known.items(), read, strict=True)
     found = {text: value for (text, ref), value in pairs if ref.edges or _is_custom(value)}
-    return [refs.replace(value, found) for value in values]
+    size = await asyncio.to_thread(lambda: sum(counts[text] * len(orjson.dumps(found[text])) for text in found))
+    # Many refs may lead to one large value.
+    return [refs.replace(value, found) for value in values] if size <= _MOST_FILLED else list(values)
 
 
 async def fill_bodies(store: Store, project: str, calls: Sequence[CallRow]) -> dict[str, tuple[Any, Any]]:

@@ -6,7 +6,7 @@ and Weave (`{name}` for `{{name}}`), so that either side reads what the other wr
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ from heddle.compat.langfuse.access import (
     to_template,
 )
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import RequestModel, answer, group
+from heddle.http.routing import RequestModel, answer, group, off_loop
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
@@ -43,7 +43,26 @@ PRODUCTION = "production"
 PLACEHOLDER = "placeholder"
 _NUMBERED = re.compile(r"v\d+")
 _DEPENDENCY = re.compile(r"@@@langfusePrompt:name=([^|@]+)\|(version|label)=([^|@]+)@@@")
-_DEEPEST, _MOST_DEPENDENCIES = 5, 200
+_DEEPEST, _MOST_DEPENDENCIES, _MOST_CHARS = 5, 200, 4 << 20
+"""Bounds of what a prompt refers to; the characters are those of all texts that are put into others."""
+
+
+@dataclass(slots=True)
+class _Resolution:
+    """What is known of the prompts that one refers to, each of which is read once."""
+
+    graph: Json
+    used: dict[str, "Prompt"] = field(default_factory=dict)
+    """By the text of the reference."""
+    heights: dict[str, int] = field(default_factory=dict)
+    """How deep they nest, by id."""
+    chars: int = 0
+
+    def count(self, chars: int) -> None:
+        """Note a text that is put in; raises InvalidRequest."""
+        self.chars += chars
+        if self.chars > _MOST_CHARS:
+            raise InvalidRequest(f"The prompts that this one refers to have more than {_MOST_CHARS} characters in all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,28 +237,36 @@ class StoredPrompts(OfProjectStore):
         A reference is `@@@langfusePrompt:name=<name>|version=<n>@@@`, or `|label=<label>@@@`.
         """
         graph: Json = {"root": _node(prompt), "dependencies": {}, "resolvedPrompts": {}}
-        content = await self._resolve(prompt, graph, (prompt.row.object_id,))
+        content = await self._resolve(prompt, _Resolution(graph), (prompt.row.object_id,))
         return (content, graph) if graph["dependencies"] else (prompt.content, None)
 
-    async def _resolve(self, prompt: Prompt, graph: Json, above: tuple[str, ...]) -> Any:
+    async def _resolve(self, prompt: Prompt, known: _Resolution, above: tuple[str, ...]) -> Any:
+        size = len(prompt.row.val or "")
+        matches = await off_loop(size, lambda: _dependencies(prompt.content))
         texts: dict[str, str] = {}
-        for found in _dependencies(prompt.content):
+        for found in matches:
             if found[0] in texts:
                 continue
-            used = await self._used(found)
-            if used.row.object_id in above or len(above) > _DEEPEST:
+            used = known.used.get(found[0]) or await self._used(found, known)
+            if used.row.object_id in above or len(above) + known.heights.get(used.id, 0) > _DEEPEST:
                 raise InvalidRequest(f"Prompt '{used.name[:200]}' is part of itself, or nested deeper than {_DEEPEST}")
-            if len(graph["resolvedPrompts"]) >= _MOST_DEPENDENCIES:
-                raise InvalidRequest(f"The prompt refers to more than {_MOST_DEPENDENCIES} others")
-            graph["dependencies"].setdefault(prompt.id, []).append(_node(used))
-            text = await self._resolve(used, graph, (*above, used.row.object_id))
-            graph["resolvedPrompts"][used.id] = {**_node(used), "prompt": text, "resolvedPrompt": text}
-            texts[found[0]] = text
+            known.graph["dependencies"].setdefault(prompt.id, []).append(_node(used))
+            if used.id not in known.heights:
+                text = await self._resolve(used, known, (*above, used.row.object_id))
+                known.graph["resolvedPrompts"][used.id] = {**_node(used), "prompt": text, "resolvedPrompt": text}
+            texts[found[0]] = known.graph["resolvedPrompts"][used.id]["prompt"]
+        heights = (known.heights[used.id] for used in map(known.used.__getitem__, texts))
+        known.heights[prompt.id] = 1 + max(heights, default=-1)
         if not texts:
             return prompt.content
-        return _map_texts(prompt.content, lambda text: _DEPENDENCY.sub(lambda match: texts[match[0]], text))
+        known.count(sum(len(texts[found[0]]) for found in matches))
+        return await off_loop(
+            size, lambda: _map_texts(prompt.content, lambda text: _DEPENDENCY.sub(lambda match: texts[match[0]], text))
+        )
 
-    async def _used(self, found: re.Match[str]) -> Prompt:
+    async def _used(self, found: re.Match[str], known: _Resolution) -> Prompt:
+        if len(known.used) >= _MOST_DEPENDENCIES:
+            raise InvalidRequest(f"The prompt refers to more than {_MOST_DEPENDENCIES} others")
         name, by, value = found.groups()
         if by == "version" and not value.isdecimal():
             raise InvalidRequest(f"Prompt dependency {found[0][:300]} names no version")
@@ -249,6 +276,8 @@ class StoredPrompts(OfProjectStore):
             raise InvalidRequest(f"Prompt dependency not found: {error.reason}") from None
         if not isinstance(used.content, str):
             raise InvalidRequest(f"Prompt dependency {name[:200]} is no text prompt")
+        known.count(len(used.content))
+        known.used[found[0]] = used
         return used
 
     async def _set_tags(self, place: str, tags: Sequence[str]) -> None:

@@ -1,7 +1,9 @@
 """The read routes of calls: the request as a typed query, and each slice of rows as the lines that clients read."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -9,7 +11,7 @@ import orjson
 from fastapi import Response
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, TooLarge
 from heddle.http.routing import (
     Lines,
     Reader,
@@ -84,6 +86,11 @@ Path = tuple[str, ...]
 _JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
 
 
+_PART_BYTES = 1 << 20
+_MOST_BYTES = 32 << 20
+"""Of the values that take the place of refs in one call; many refs may lead to one large object."""
+
+
 class Expansion:
     """Replaces the refs at some paths, shallow paths first, one look-up per path and slice."""
 
@@ -92,17 +99,33 @@ class Expansion:
         self._project = project
         self._paths = [path for path in paths if path[0] in _JSON_COLUMNS]
 
-    async def replace(self, rows: Sequence[CallRow]) -> dict[str, Json]:
-        """New values of the touched columns by call id; values of refs that are missing or deleted stay refs."""
+    async def parts(self, rows: Sequence[CallRow]) -> AsyncIterator[tuple[Sequence[CallRow], dict[str, Json]]]:
+        """The rows in parts with new values of the touched columns by call id, cut where these become large.
+
+        Values of refs that are missing or deleted stay refs. Raises TooLarge for a call whose values are.
+        """
+        half = len(rows) // 2
+        replaced = await self._replace(rows, _PART_BYTES if half else _MOST_BYTES)
+        if replaced is not None:
+            yield rows, replaced
+        elif not half:
+            raise TooLarge(f"Request too large: expand_columns adds more than {_MOST_BYTES} bytes to {rows[0].id}")
+        else:
+            for part in (rows[:half], rows[half:]):
+                async for found in self.parts(part):
+                    yield found
+
+    async def _replace(self, rows: Sequence[CallRow], most: int) -> dict[str, Json] | None:
+        """The new values; None where they have more bytes."""
         parsed: dict[str, Json] = {row.id: {} for row in rows}
         for path in self._paths:
             places = [place for row in rows if (place := self._place(row, parsed[row.id], path))]
             values = await self._values([holder[key] for holder, key in places])
-            for holder, key in places:
-                ref = holder[key]
-                if ref in values:
-                    value = orjson.loads(values[ref])
-                    holder[key] = {**value, "_ref": ref} if isinstance(value, dict) else value
+            size = sum(len(values.get(holder[key], "")) for holder, key in places)
+            most -= size
+            if most < 0:
+                return None
+            await off_loop(size, partial(_put, places, values))
         return {call_id: columns for call_id, columns in parsed.items() if columns}
 
     def _place(self, row: CallRow, columns: Json, path: Path) -> tuple[Any, Any] | None:
@@ -137,6 +160,14 @@ class Expansion:
             by_digest = await self._store.tables.row_values(self._project, set(rows.values()))
             values.update({ref: by_digest[digest] for ref, digest in rows.items() if digest in by_digest})
         return values
+
+
+def _put(places: Sequence[tuple[Any, Any]], values: Mapping[str, str]) -> None:
+    for holder, key in places:
+        ref = holder[key]
+        if ref in values:
+            value = orjson.loads(values[ref])
+            holder[key] = {**value, "_ref": ref} if isinstance(value, dict) else value
 
 
 MAX_FILTER_ENTRIES = 1000
@@ -224,10 +255,11 @@ class CallReader:
         async for rows in self._store.calls.stream(self.query):
             extras = await self._extras(rows) if wants_extras else {}
             conversations = await self._conversations(rows, self._read_span) if self._read_span else []
-            replaced = await self._expansion.replace(rows) if self._expansion else {}
-            for row, conversation in zip(rows, conversations, strict=False):
-                replaced.setdefault(row.id, {})["conversation"] = conversation
-            yield [self._line(row, extras.get(row.id), replaced.get(row.id)) for row in rows]
+            said = {row.id: conversation for row, conversation in zip(rows, conversations, strict=False)}
+            async for part, replaced in self._expansion.parts(rows) if self._expansion else _whole(rows):
+                for row in part if said else ():
+                    replaced.setdefault(row.id, {})["conversation"] = said[row.id]
+                yield [self._line(row, extras.get(row.id), replaced.get(row.id)) for row in part]
 
     def _line(self, row: CallRow, extra: Json | None, replaced: Json | None) -> Json:
         """The call with ready JSON fragments; `extra` goes into summary.weave, `replaced` are new field values."""
@@ -298,9 +330,13 @@ class CallReader:
     async def stream(self) -> AsyncIterator[bytes]:
         """The calls as JSON lines, one chunk per slice."""
         async for slice_ in self.slices():
-            chunk = json_lines(slice_)
+            chunk = await asyncio.to_thread(json_lines, slice_) if self._expansion else json_lines(slice_)
             slice_.clear()
             yield chunk
+
+
+async def _whole(rows: Sequence[CallRow]) -> AsyncIterator[tuple[Sequence[CallRow], dict[str, Json]]]:
+    yield rows, {}
 
 
 def _external_run_id(run: str | None) -> str | None:

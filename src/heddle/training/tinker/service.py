@@ -369,9 +369,11 @@ class Tinker:
     async def sampler(self, sampler_id: str, caller: Caller) -> tuple[SamplerRow, SessionRow]:
         """A sampler of a session that the caller's key reaches; raises NotFound for any other."""
         row = await self.rows.sampler(sampler_id)
-        if row is None:
+        session = None if row is None else await self.rows.session(row.session_id)
+        if row is None or session is None or not caller.reaches(session.project_id):
             raise NotFound(f"There is no sampler {sampler_id!r}")
-        return row, await self.sessions.find(row.session_id, caller)
+        caller.open(session.project_id)
+        return row, session
 
     async def accept_sample(self, wanted: Sample, caller: Caller) -> RequestRow:
         """Store a request for samples; raises InvalidRequest, NotFound, Gone, Busy."""
@@ -397,11 +399,7 @@ class Tinker:
 
     async def wait(self, request_id: str, caller: Caller) -> RequestRow:
         """A request once it has ended, or as it is after a while; raises NotFound for one of others."""
-        target, _, _ = request_id.rpartition(":")
-        if ":train:" in target:
-            await self.run(target, caller)
-        else:
-            await self.sampler(target, caller)
+        await self._check_reach(request_id, caller)
         clock = asyncio.get_running_loop().time
         until = clock() + WAIT_SECONDS
         while True:
@@ -417,6 +415,13 @@ class Tinker:
                     await news.wait()
             except TimeoutError:
                 pass
+
+    async def _check_reach(self, request_id: str, caller: Caller) -> None:
+        target, _, _ = request_id.rpartition(":")
+        try:
+            await (self.run(target, caller) if ":train:" in target else self.sampler(target, caller))
+        except NotFound:
+            raise NotFound(f"There is no request {request_id!r}; results are kept for a day") from None
 
     @property
     def _is_shared(self) -> bool:

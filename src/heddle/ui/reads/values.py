@@ -38,9 +38,10 @@ async def read_values(body: ReadValues, caller: Reader, store: StoreDep) -> Resp
     targets = [_readable(text, caller) for text in body.refs]
     known: dict[refs.Ref, Json] = {}
     objects = [ref for ref in targets if ref is not None and ref.kind in ("object", "op") and ref.version != "latest"]
-    for ref, value in zip(objects, await RefReader(store, is_strict=False).read(objects), strict=True):
-        if value is not None:
-            text = jsontext.dumps_bytes(value)
+    objects = list(dict.fromkeys(objects))
+    found = await RefReader(store, is_strict=False).read(objects)
+    for ref, text in zip(objects, await asyncio.to_thread(lambda: [*map(jsontext.dumps_bytes, found)]), strict=True):
+        if text != b"null":
             known[ref] = {"is_large": True} if len(text) > _LARGEST else {"value": orjson.Fragment(text)}
     known |= await _calls(store, [ref for ref in targets if ref is not None and ref.kind == "call"])
     for table in {ref for ref in targets if ref is not None and ref.kind == "table"}:
