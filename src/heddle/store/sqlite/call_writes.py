@@ -20,7 +20,6 @@ from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
-from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Start, Usage
 from heddle.wire.trials import TRIAL_OPS, Step, predict_step, row_digest
 
@@ -71,6 +70,8 @@ _BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, CHECKSUM), "INSERT OR REPLACE
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 _DUMP_AT = BODY_IN.index("otel_dump")
+_KNOWN = "SELECT rid, started_at, deleted_at IS NOT NULL FROM calls WHERE id = ? AND project = ?"
+_PLACE = "SELECT project, ifnull(started_at, 0), rid FROM calls WHERE id = ? AND project = ?"
 INPUT_SIDE, OUTPUT_SIDE = 0, 1
 SPILLED_IN, SPILLED_OUT = 1, 2
 
@@ -115,14 +116,10 @@ class CallWriter:
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
         found: dict[Key, Known] = {}
-        for project, ids in group_pairs(keys).items():
-            number = self._names.number(raw, project)
-            for chunk in batched(ids):
-                marks = ",".join("?" * len(chunk))
-                query = f"""SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls
-                    WHERE project = ? AND id IN ({marks})"""
-                for call_id, rid, started_at, deleted in raw.execute(query, (number, *chunk)):
-                    found[project, call_id] = Known(rid, started_at, bool(deleted))
+        for project, call_id in keys:
+            row = raw.execute(_KNOWN, (call_id, self._names.number(raw, project))).fetchone()
+            if row is not None:
+                found[project, call_id] = Known(row[0], row[1], bool(row[2]))
         return found
 
     def _insert(
@@ -267,7 +264,8 @@ class Hidden(NamedTuple):
 def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> Hidden:
     """Hide the calls and all their descendants; returns nothing when none of the calls exists."""
     requested = set(ids)
-    traces = _traces(raw, project, list(requested))
+    query = "SELECT trace_id FROM calls WHERE id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"
+    traces = {trace for call_id in requested for (trace,) in raw.execute(query, (call_id, project))}
     if not traces:
         return Hidden(set(), [])
     children: dict[str, list[str]] = {}
@@ -287,30 +285,15 @@ def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -
     return hidden
 
 
-def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
-    found: set[str] = set()
-    for chunk in batched(ids):
-        marks = ",".join("?" * len(chunk))
-        query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND id IN ({marks})"
-        query += " AND deleted_at IS NULL AND started_at IS NOT NULL"
-        found.update(row[0] for row in raw.execute(query, (project, *chunk)))
-    return found
-
-
 def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> None:
     """Mark calls deleted; their usage and trials go at once, as sums read those tables alone."""
-    for chunk in batched(ids):
-        marks = ",".join("?" * len(chunk))
-        rows = raw.execute(
-            f"""SELECT project, ifnull(started_at, 0), rid FROM calls
-                WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
-            (project, *chunk),
-        ).fetchall()
-        before = blocks.counts_of(raw, (rid for _, _, rid in rows))
-        blocks.remove_usage(raw, rows)
-        raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
-        raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
-        blocks.count_change(raw, before, Counter())
+    query = f"{_PLACE} AND deleted_at IS NULL"
+    rows = [row for call_id in ids for row in raw.execute(query, (call_id, project))]
+    before = blocks.counts_of(raw, (rid for _, _, rid in rows))
+    blocks.remove_usage(raw, rows)
+    raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
+    raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
+    blocks.count_change(raw, before, Counter())
 
 
 def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) -> int:
@@ -325,12 +308,9 @@ def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) 
 
 def purge(raw: sqlite3.Connection, project: int, ids: Sequence[str]) -> int:
     """Remove calls, hidden ones and halves too, with everything of theirs; returns how many."""
-    rows = []
-    for chunk in batched(ids):
-        marks = ",".join("?" * len(chunk))
-        query = f"SELECT project, ifnull(started_at, 0), rid FROM calls WHERE project = ? AND id IN ({marks})"
-        rows += raw.execute(query, (project, *chunk)).fetchall()
-        raw.execute(f"DELETE FROM call_endings WHERE project = ? AND call IN ({marks})", (project, *chunk))
+    rows = [row for call_id in dict.fromkeys(ids) for row in raw.execute(_PLACE, (call_id, project))]
+    marks = ", ".join("?" * len(ids))
+    raw.execute(f"DELETE FROM call_endings WHERE project = ? AND call IN ({marks})", (project, *ids))
     _remove(raw, rows)
     blocks.remove_empty(raw, project)
     return len(rows)
@@ -450,7 +430,7 @@ class TrialRows:
         if project in self._projects:
             number = self._names.number(raw, project)
             parents = _parents(raw, number, ids)
-            refresh_trials(raw, list(_rids(raw, number, parents, _TRIAL)), self._read_file)
+            refresh_trials(raw, _rids(raw, number, parents, _TRIAL), self._read_file)
 
 
 @cache_texts(4096)
@@ -468,15 +448,11 @@ def projects_with_trials(raw: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _parents(raw: sqlite3.Connection, project: int, ids: Iterable[str]) -> Iterator[str]:
-    for chunk in batched(ids):
-        marks = ",".join("?" * len(chunk))
-        query = f"SELECT parent_id FROM calls WHERE project = ? AND id IN ({marks}) AND parent_id IS NOT NULL"
-        yield from {row[0] for row in raw.execute(query, (project, *chunk))}
+def _parents(raw: sqlite3.Connection, project: int, ids: Iterable[str]) -> set[str]:
+    query = "SELECT parent_id FROM calls WHERE id = ? AND project = ? AND parent_id IS NOT NULL"
+    return {parent for call_id in ids for (parent,) in raw.execute(query, (call_id, project))}
 
 
-def _rids(raw: sqlite3.Connection, project: int, ids: Iterable[str], join: str = "") -> Iterator[int]:
-    for chunk in batched(ids):
-        marks = ",".join("?" * len(chunk))
-        query = f"SELECT c.rid FROM calls c {join} WHERE c.project = ? AND c.id IN ({marks})"
-        yield from [row[0] for row in raw.execute(query, (project, *chunk))]
+def _rids(raw: sqlite3.Connection, project: int, ids: Iterable[str], join: str = "") -> list[int]:
+    query = f"SELECT c.rid FROM calls c {join} WHERE c.id = ? AND c.project = ?"
+    return [rid for call_id in ids for (rid,) in raw.execute(query, (call_id, project))]
