@@ -86,7 +86,7 @@ class ControlGroups:
         self.tables = Tables(executor, rows, self.redaction)
         self.keys = Keys(keys)
         self.sessions = Sessions(keys)
-        self.projects = Projects(executor)
+        self.projects = Projects(executor, instance)
         self.audit_log = AuditLog(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
@@ -387,6 +387,7 @@ class Store(ControlGroups, ABC):
         """Let every server read anew what it remembers of tables, after rows of projects came or went all at once."""
         for project in projects:
             self.costs.forget(project)
+            self.projects.forget(project)
         self.redaction.forget()
         self.call_aggregates.forget_projects()
         for name in (ADAPTERS, LIMITS, MONITORS):

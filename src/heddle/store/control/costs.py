@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from heddle.store.control.audit import purge
-from heddle.store.control.repository import Executor, Instance, Repository, columns_of, metadata
+from heddle.store.control.repository import Executor, Instance, ProjectCache, Repository, columns_of, metadata
 from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs
 
 PROJECT_LEVEL = "project"
 DEFAULT_LEVEL = "default"
-
-_MAX_CACHED_PROJECTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,7 @@ class Costs(Repository):
 
     def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         super().__init__(executor, instance)
-        self._cached: dict[str, ProjectPrices] = {}
-        self._changes = 0
+        self._cached: ProjectCache[ProjectPrices] = ProjectCache(self.instance)
 
     async def create(self, project: str, prices: Sequence[PriceRow]) -> None:
         """Add prices; existing ones of the same model stay."""
@@ -99,22 +96,13 @@ class Costs(Repository):
 
     async def project_rows(self, project: str) -> ProjectPrices:
         """The project's own prices, from memory where no other server writes and nothing was written since."""
-        known = self._cached.get(project)
-        if known is not None:
-            return known
-        changes = self._changes
-        prices = await self._executor.read(lambda connection: _project_prices(connection, project))
-        if changes == self._changes and not self.instance.is_shared:
-            if len(self._cached) >= _MAX_CACHED_PROJECTS:
-                self._cached.clear()
-            self._cached[project] = prices
-        return prices
+        return await self._cached.get(
+            project, lambda: self._executor.read(lambda connection: _project_prices(connection, project))
+        )
 
     def forget(self, project: str) -> None:
         """Read the prices of a project anew, as they have changed."""
-        # Counted after the commit: a read that began before it must not put its older answer into the cache.
-        self._changes += 1
-        self._cached.pop(project, None)
+        self._cached.forget(project)
 
 
 def _project_prices(connection: sa.Connection, project: str) -> ProjectPrices:

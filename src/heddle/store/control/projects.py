@@ -7,7 +7,20 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from heddle.store.control.audit import audit
-from heddle.store.control.repository import Integer, Key, Mapped, Prepared, Repository, metadata, reads, upsert, writes
+from heddle.store.control.repository import (
+    Executor,
+    Instance,
+    Integer,
+    Key,
+    Mapped,
+    Prepared,
+    ProjectCache,
+    Repository,
+    metadata,
+    reads,
+    upsert,
+    writes,
+)
 from heddle.wire import times
 
 
@@ -54,6 +67,10 @@ class StoredBytes(NamedTuple):
 class Projects(Repository):
     """The project table."""
 
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+        super().__init__(executor, instance)
+        self._retention: ProjectCache[int | None] = ProjectCache(self.instance)
+
     @reads
     def exists(self, connection: sa.Connection, project: str) -> bool:
         """True once the project was made known, or holds an object."""
@@ -81,15 +98,28 @@ class Projects(Repository):
         connection.execute(projects.update().where(projects.c.project == project).values(description=description))
         return description
 
-    @reads
-    def retention(self, connection: sa.Connection, project: str) -> int | None:
-        """How many days calls are kept; None: for ever."""
-        days: int | None = _read_retention(connection, of_project=project).scalar()
-        return days
+    async def retention(self, project: str) -> int | None:
+        """How many days calls are kept, from memory where no other server writes; None: for ever."""
+
+        def read(connection: sa.Connection) -> int | None:
+            days: int | None = _read_retention(connection, of_project=project).scalar()
+            return days
+
+        return await self._retention.get(project, lambda: self._executor.read(read))
+
+    def forget(self, project: str) -> None:
+        """Read the retention of a project anew, as it has changed."""
+        self._retention.forget(project)
+
+    async def set_retention(self, project: str, days: int | None, user: str) -> None:
+        """Keep calls for so many days from now on; None: for ever."""
+        try:
+            await self._set_retention(project, days, user)
+        finally:
+            self.forget(project)
 
     @writes
-    def set_retention(self, connection: sa.Connection, project: str, days: int | None, user: str) -> None:
-        """Keep calls for so many days from now on; None: for ever."""
+    def _set_retention(self, connection: sa.Connection, project: str, days: int | None, user: str) -> None:
         known = _find(connection, project)
         if known is None:
             _projects.insert(connection, ProjectRow(project, times.now(), None, days))

@@ -6,7 +6,7 @@ import secrets
 import socket
 import types
 import typing
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import import_module
@@ -254,6 +254,35 @@ class Repository:
 
     async def _count(self, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return await self._scalar(sa.select(sa.func.count()).select_from(table).where(*where)) or 0
+
+
+_MAX_REMEMBERED = 1000
+
+
+class ProjectCache(Generic[T]):
+    """What was read of projects, remembered until it changes where no other server writes."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._is_shared = instance.is_shared
+        self._known: dict[str, T] = {}
+        self._changes = 0
+
+    async def get(self, project: str, read: Callable[[], Awaitable[T]]) -> T:
+        """What is known of a project, else what `read` gives."""
+        if project in self._known:
+            return self._known[project]
+        changes, found = self._changes, await read()
+        if changes == self._changes and not self._is_shared:
+            if len(self._known) >= _MAX_REMEMBERED:
+                self._known.clear()
+            self._known[project] = found
+        return found
+
+    def forget(self, project: str) -> None:
+        """Read anew what has changed."""
+        # Counted after the commit: a read that began before it must not put its older answer into the cache.
+        self._changes += 1
+        self._known.pop(project, None)
 
 
 class _Runs(Protocol):

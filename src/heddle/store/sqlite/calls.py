@@ -5,6 +5,9 @@ import json
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from heddle.store.control.agents import spans as agent_index
@@ -78,6 +81,17 @@ T = TypeVar("T")
 Halves = tuple[Sequence[Start], Sequence[End]]
 
 
+@dataclass(slots=True)
+class _Page:
+    """Some selected calls: row numbers, stored bytes, the position of the last, and the rows of the first slice."""
+
+    rids: "array[int]" = field(default_factory=lambda: array("q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
+    last: Position | None = None
+    is_followed: bool = False
+    rows: list[CallRow] = field(default_factory=list)
+
+
 class Calls:
     """`CallStore` in SQLite: head, bodies, usage and refs written together, read in slices."""
 
@@ -91,7 +105,7 @@ class Calls:
         read_file: Callable[[str], str],
         trials: TrialRows,
     ) -> None:
-        """`long_readers` read what follows the first slice of a stream: those who read everything take turns there."""
+        """`long_readers` read what follows the first slice of a page: those who read everything take turns there."""
         self._writer = writer
         self._readers = readers
         self._long_readers = long_readers
@@ -303,29 +317,30 @@ class Calls:
         """
         remaining = query.limit
         offset, position, page_size = query.offset, None, FIRST_PAGE
-        readers = self._readers
         while True:
             want = page_size if remaining is None else min(page_size, remaining)
-            rids, sizes, position, more = await self._page(query, want, remaining, offset, position)
-            start = 0
-            for end in _slice_ends(sizes):
-                yield await self._rows(readers, query, rids[start:end])
-                start, readers = end, self._long_readers
-            remaining = None if remaining is None else remaining - len(rids)
-            offset, page_size = 0, NEXT_PAGE
-            if not more or remaining == 0:
+            page = await self._page(query, want, remaining, offset, position)
+            ends = [*_slice_ends(page.sizes)]
+            if page.rows:
+                yield page.rows
+                page.rows = []
+            for start, end in pairwise(ends):
+                yield await self._long_readers.read(partial(self._fetch, query, page.rids[start:end]))
+            remaining = None if remaining is None else remaining - len(page.rids)
+            offset, position, page_size = 0, page.last, NEXT_PAGE
+            if not page.is_followed or remaining == 0:
                 break
 
     async def _page(
         self, query: CallsQuery, want: int, remaining: int | None, offset: int, position: Position | None
-    ) -> "tuple[array[int], array[int], Position | None, bool]":
-        """Row numbers and stored bytes of the next page; an order without a keyset delivers all rows at once."""
+    ) -> _Page:
+        """The next page with its first slice; an order without a keyset delivers all rows at once."""
 
-        def work(session: Session) -> "tuple[array[int], array[int], Position | None, bool]":
-            rids, sizes, last = array("q"), array("q"), position
+        def choose(session: Session) -> _Page:
+            page = _Page(last=position)
             selection = self._select(session, query)
             if selection is None:
-                return rids, sizes, None, False
+                return page
             limit = want if selection.keyset else (remaining if remaining is not None else -1)
             size = "c.size_in + c.size_out" if query.columns else "0"
             columns = f"c.rid, c.started_at, c.id, {size}"
@@ -336,35 +351,38 @@ class Calls:
                 sql = f"{selection.sql(columns, selection.behind(position))} LIMIT {limit} OFFSET {offset}"
                 found = session.raw.execute(sql, selection.parameters)
             for rid, started_at, call_id, bytes_ in found:
-                rids.append(rid)
-                sizes.append(bytes_ or 0)
-                last = (started_at, call_id)
-            return rids, sizes, last, bool(selection.keyset) and len(rids) == limit
+                page.rids.append(rid)
+                page.sizes.append(bytes_ or 0)
+                page.last = (started_at, call_id)
+            page.is_followed = bool(selection.keyset) and len(page.rids) == limit
+            return page
 
-        return await self._timed(query, work)
+        def work(session: Session) -> _Page:
+            page = self._timed(session, query, choose)
+            page.rows = self._fetch(query, page.rids[: next(_slice_ends(page.sizes), 0)], session)
+            return page
 
-    async def _rows(self, readers: Readers, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
-        def work(session: Session) -> list[CallRow]:
-            read_file = None if query.shortened else self._read_file
-            rows = fetch(session.raw, self._reader_names, rids, query.columns, read_file)
-            if query.trace_sizes:
-                project = self._reader_names.number(session.raw, query.project) or 0
-                trace_sizes(session.raw, project, rows)
-            return rows
+        return await self._readers.read(work)
 
-        return await readers.read(work)
+    def _fetch(self, query: CallsQuery, rids: "array[int]", session: Session) -> list[CallRow]:
+        read_file = None if query.shortened else self._read_file
+        rows = fetch(session.raw, self._reader_names, rids, query.columns, read_file)
+        if query.trace_sizes:
+            project = self._reader_names.number(session.raw, query.project) or 0
+            trace_sizes(session.raw, project, rows)
+        return rows
 
-    async def _timed(self, query: CallsQuery, work: Callable[[Session], T]) -> T:
-        def timed(session: Session) -> T:
-            before = time.perf_counter()
-            result = work(session)
-            seconds = time.perf_counter() - before
-            if query.query is not None and seconds > SLOW_SECONDS:
-                selection = select(session.raw, self._reader_names, query)
-                self._indexes.note(selection.indexable if selection else [])
-            return result
+    async def _read_timed(self, query: CallsQuery, work: Callable[[Session], T]) -> T:
+        return await self._readers.read(lambda session: self._timed(session, query, work))
 
-        return await self._readers.read(timed)
+    def _timed(self, session: Session, query: CallsQuery, work: Callable[[Session], T]) -> T:
+        before = time.perf_counter()
+        result = work(session)
+        seconds = time.perf_counter() - before
+        if query.query is not None and seconds > SLOW_SECONDS:
+            selection = select(session.raw, self._reader_names, query)
+            self._indexes.note(selection.indexable if selection else [])
+        return result
 
     def _select(self, session: Session, query: CallsQuery) -> SqliteSelection | None:
         selection = select(session.raw, self._reader_names, query)
@@ -391,7 +409,7 @@ class Calls:
             inner = selection.sql("1", order=False) + f" LIMIT {query.limit}"
             return _number(session, f"SELECT count(*) FROM ({inner})", selection.parameters)
 
-        return await self._timed(query, work)
+        return await self._read_timed(query, work)
 
     @reads
     def otel_dumps(self, session: Session, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
@@ -419,7 +437,7 @@ class Calls:
             sql = selection.sql("ifnull(sum(c.size_in + c.size_out), 0)", order=False)
             return _number(session, sql, selection.parameters)
 
-        return await self._timed(query, work)
+        return await self._read_timed(query, work)
 
     async def storage_size(self, project: str) -> int:
         return await self.bytes_of(CallsQuery(project))
@@ -443,7 +461,7 @@ class Calls:
             project = self._reader_names.number(session.raw, query.project) or 0
             return list(self._with_usage(session, project, rows))
 
-        return await self._timed(query, work)
+        return await self._read_timed(query, work)
 
     def _with_usage(
         self, session: Session, project: int, rows: list[tuple[int, str, str | None, int, int]]

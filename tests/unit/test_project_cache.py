@@ -1,0 +1,36 @@
+"""What is remembered of projects is never older than what was committed."""
+
+import asyncio
+
+from heddle.store.control.repository import Instance, ProjectCache
+
+
+async def answers(cache: ProjectCache[int], start: int = 0, change_at: int | None = None) -> list[int]:
+    """What three questions give when each look at the table finds a greater number; one look sees a change come."""
+    looks = start
+
+    async def look() -> int:
+        nonlocal looks
+        looks += 1
+        if looks == change_at:
+            cache.forget("project")
+        return looks
+
+    return [await cache.get("project", look) for _ in range(3)]
+
+
+def test_what_was_read_is_remembered_until_it_changes() -> None:
+    cache: ProjectCache[int] = ProjectCache(Instance())
+    assert asyncio.run(answers(cache)) == [1, 1, 1]
+    cache.forget("another")
+    assert asyncio.run(answers(cache, start=5)) == [1, 1, 1]
+    cache.forget("project")
+    assert asyncio.run(answers(cache, start=5)) == [6, 6, 6]
+
+
+def test_what_was_read_while_it_changed_is_read_again() -> None:
+    assert asyncio.run(answers(ProjectCache(Instance()), change_at=1)) == [1, 2, 2]
+
+
+def test_nothing_is_remembered_where_other_servers_write() -> None:
+    assert asyncio.run(answers(ProjectCache(Instance(is_shared=True)))) == [1, 2, 3]
