@@ -340,6 +340,8 @@ def test_a_weight_on_a_bound_counts() -> None:
     for low, high in ((1.0, None), (None, 1.0), (1.0, 1.0)):
         assert weigh(none, one, one.bool(), "token_mask", low, high).tolist() == [1.0]
     assert keep_on_policy(none, -one, one, one.bool(), 0.0).tolist() == [True]
+    assert keep_on_policy(-one, none, one, one.bool(), 0.0).tolist() == [True], "its advantage is not negative"
+    assert keep_on_policy(-one, -one, one, one.bool(), 0.0).tolist() == [False]
 
 
 def test_sequences_far_off_policy_are_left_out() -> None:
