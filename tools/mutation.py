@@ -63,9 +63,10 @@ SUBJECTS = {
             "tests/unit/training/trainer/test_operations.py::test_bounds_of_a_token_come_before_those_of_the_request",
         ),
     ),
-    "sampler": Subject(
-        ("heddle/inference/engine/local/sampler.py", "heddle/inference/engine/local/draw.py"),
-        ("tests/unit/inference/engine/test_sampler.py", "tests/unit/inference/engine/test_draw.py"),
+    "sampler": Subject(("heddle/inference/engine/local/sampler.py",), ("tests/unit/inference/engine/test_sampler.py",)),
+    "draw": Subject(
+        ("heddle/inference/engine/local/draw.py",),
+        ("tests/unit/inference/engine/test_draw.py", "tests/unit/inference/engine/test_sampler.py"),
     ),
     "costs": Subject(("heddle/trace/prices.py",), ("tests/unit/test_prices.py",)),
 }

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -95,6 +96,20 @@ def test_only_what_is_old_and_unnamed_is_collected(blobs: Blobs) -> None:
     assert (blobs.exists(named), blobs.exists(orphan)) == (True, False)
     assert blobs.read(named) == b"named"
     blobs.ping()
+
+
+def test_a_purge_removes_what_is_unnamed_for_good_and_counts_what_is_young(blobs: Blobs) -> None:
+    named, *orphans = (blobs.put_bytes(content) for content in (b"named", b"one", b"two"))
+
+    def in_use(keys: Sequence[str]) -> Collection[str]:
+        return {named} & set(keys)
+
+    assert blobs.purge(in_use, 3600) == (0, 2) and set(blobs.keys()) == {named, *orphans}
+    assert not blobs.remove_older(orphans[0], 3600), "it was put there just now"
+    assert blobs.collect(lambda keys: {named, orphans[0]} & set(keys), -1) == 1
+    assert blobs.purge(in_use, -1)[1] == 0
+    assert list(blobs.kept()) == [named] and blobs.read(named) == b"named"
+    assert blobs.age(ABSENT) == math.inf
 
 
 def test_unusable_settings_are_told_with_what_would_do(tmp_path: Path) -> None:

@@ -1,18 +1,22 @@
 """Time buckets: size, alignment in a zone, no gaps, and the figures over their values."""
 
 from datetime import datetime
+from math import inf
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidField, InvalidRequest
 from heddle.wire import times
+from heddle.wire.aggregates import check_measure, uniform_runs
 from heddle.wire.buckets import (
     MAX_BUCKETS,
+    MAX_FIGURES,
     AggregationType,
     automatic_granularity,
+    check_figures,
     filled,
     floor,
     make_buckets,
@@ -217,3 +221,71 @@ def test_figures_of_values_and_of_nothing() -> None:
         "count_false": 0,
         "p50": None,
     }
+
+
+def test_sums_beyond_the_largest_number_are_infinite() -> None:
+    assert summarise([1e308, 1e308], [AggregationType.SUM, AggregationType.AVG], []) == {"sum": inf, "avg": inf}
+
+
+def test_an_answer_of_too_many_figures_is_refused() -> None:
+    assert check_figures(MAX_FIGURES, 1) > 0
+    with pytest.raises(InvalidRequest, match=f"{MAX_FIGURES + 1} rows with 1 figures each"):
+        check_figures(MAX_FIGURES + 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90d", 7_776_000), (" 12h ", 43_200), ("30m", 1800), ("1.5s", 1.5), ("0s", 0), ("36600d", 3_162_240_000)],
+)
+def test_a_period_is_a_number_and_its_unit(text: str, seconds: float) -> None:
+    assert times.read_period(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1w", "36601d", "1e3s", "1 d", "9" * 400 + "d"])
+def test_what_is_no_period_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is no time such as 90d"):
+        times.read_period(text)
+
+
+def test_buckets_of_equal_width_are_one_run() -> None:
+    """Days of a zone whose clocks change, from noon to noon: the first bucket begins before the range."""
+    start, end = at("2026-03-28T12:00:00"), at("2026-03-31T12:00:00")
+    buckets = make_buckets(start, end, 86_400, "Europe/Berlin")
+    runs = uniform_runs(buckets, start, end)
+    day, hour = 86_400 * times.SECOND, HOURS * times.SECOND
+    assert [(run.first, run.width) for run in runs] == [(0, day), (1, day - hour), (2, day)]
+    assert [run.lower for run in runs] == [start, *buckets.starts[1:3]]
+    assert [run.upper for run in runs] == [*buckets.starts[1:3], end]
+    (whole,) = uniform_runs(make_buckets(start, start + 5, 300, "UTC"), start, start + 5)
+    assert (whole.lower, whole.upper) == (start, start + 5)
+
+
+@pytest.mark.parametrize(
+    ("field", "aggregation", "found"),
+    [
+        ("calls", None, "sum"),
+        ("latency_ms", None, "avg"),
+        ("latency_ms", "p99.5", "p99.5"),
+        ("latency_ms", "p100", "p100"),
+        ("inputs.n", None, "avg"),
+        ("inputs.n", "count_true", "count_true"),
+        ("total_tokens", None, "sum"),
+    ],
+)
+def test_a_figure_has_its_usual_aggregation(field: str, aggregation: str | None, found: str) -> None:
+    assert check_measure(field, aggregation) == found
+
+
+@pytest.mark.parametrize(
+    ("field", "aggregation", "why"),
+    [
+        ("calls", "p50", "calls has no aggregation 'p50': sum$"),
+        ("latency_ms", "p101", "p0 to p100"),
+        ("inputs.n", "median", "inputs.n has no aggregation 'median': avg, sum, min"),
+    ],
+)
+def test_an_aggregation_that_a_field_lacks_is_refused(field: str, aggregation: str | None, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        check_measure(field, aggregation)
+    with pytest.raises(InvalidField, match="Field nothing is not allowed"):
+        check_measure("nothing", aggregation)

@@ -1,10 +1,11 @@
 """What failed calls have in common: type, message without what varies, innermost frame."""
 
 import json
+from typing import Any
 
 import pytest
 
-from heddle.wire.call_summary import CallError, normalise, read_error
+from heddle.wire.call_summary import CallError, cost_of, name_of, normalise, problem_of, read_error, tokens_of
 
 ALIKE = (
     ("order 17 not found", "order 90321 not found"),
@@ -69,6 +70,11 @@ def test_type_message_and_innermost_frame() -> None:
             "shut",
             "Bar.java:com.foo.Bar.baz",
         ),
+        '{"name": "a.b.Odd", "message": 5, "stack": "Odd: 5\\n    at foo (/a/b.js:10:5)"}': ("Odd", "5", "b.js:foo"),
+        '{"message": "no frames", "traceback": [], "stack": 5}': ("", "no frames", ""),
+        '{"type": "Odd", "message": "m", "traceback": [{}]}': ("Odd", "m", ":"),
+        '{"type": "Odd"}': ("", '{"type": "Odd"}', ""),
+        "Traceback (most recent call last):\nValueError: cut off": ("ValueError", "cut off", ""),
         "TimeoutError": ("TimeoutError", "", ""),
         "it just failed": ("", "it just failed", ""),
         '{"message"': ("", '{"message"', ""),
@@ -85,6 +91,41 @@ def test_groups_tell_types_and_places_apart_but_not_lines_and_folders() -> None:
     same = {group("ValueError", f"bad {n}", f"/srv/{n}/app.py", n, "run") for n in range(3)}
     other = {group("KeyError", "bad 1", "app.py", 1, "run"), group("ValueError", "bad 1", "app.py", 1, "stop")}
     assert len(same) == 1 and len(other) == 2 and not same & other
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [("abc123", "<id>"), ("node12", "node<n>"), ("a1b2", "<id>"), ("worker123", "<id>"), ("v2", "v<n>")],
+)
+def test_a_word_with_digits_is_an_id_where_it_is_long_or_mixed(word: str, kept: str) -> None:
+    assert normalise(f"at {word}") == f"at {kept}"
+
+
+@pytest.mark.parametrize(
+    ("exception", "problem"),
+    [
+        ('{"type": "ValueError", "message": "no"}', "ValueError: no"),
+        ('{"message": "no"}', "no"),
+        ('{"type": "ValueError"}', '{"type": "ValueError"}'),
+        ("Traceback (most recent call last):\n  File x\nValueError: no\n", "ValueError: no"),
+        ("ValueError: no", "ValueError: no"),
+        ("", ""),
+        ("5", "5"),
+    ],
+)
+def test_the_problem_of_a_call_is_the_message(exception: str, problem: str) -> None:
+    assert problem_of(exception) == problem
+
+
+def test_name_tokens_and_cost_of_a_call() -> None:
+    call: dict[str, Any] = {"op_name": "weave:///a/b/op/run:v1", "summary": {}}
+    assert (name_of(call), tokens_of(call)) == ("run", 0)
+    usage = {"a": {"prompt_tokens": 3, "output_tokens": 4}, "b": {"total_tokens": 5, "input_tokens": 1}, "c": {}}
+    call |= {"display_name": "", "summary": {"weave": {"trace_name": "shown"}, "usage": usage}}
+    assert (name_of(call), tokens_of(call)) == ("shown", 12)
+    assert name_of(call | {"display_name": "mine"}) == "mine"
+    costs = {"a": {"prompt_tokens_total_cost": 0.5, "completion_tokens_total_cost": None}, "b": {}}
+    assert [cost_of(each) for each in (costs, {"b": {}}, {}, None)] == [0.5, 0, None, None]
 
 
 @pytest.mark.parametrize("text", ["'a " * 40_000, "/a" * 50_000, "1.1." * 30_000, "a:" * 50_000, " \n" * 50_000 + "x"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heddle.errors import StorageFull
+from heddle.errors import NotFound, StorageFull
 from heddle.store.blobs.folder import FolderBlobs
 
 
@@ -62,6 +62,15 @@ def test_a_full_disk_is_told_and_leaves_no_part(root: Path, monkeypatch: pytest.
             blobs.put_bytes(b"too much")
     assert list(blobs.keys()) == [kept] and len(everything(root)) == 1
     assert blobs.read(blobs.put_bytes(b"too much")) == b"too much"
+
+
+def test_content_that_was_changed_is_not_given_out(root: Path) -> None:
+    blobs = FolderBlobs(root)
+    key = blobs.put_bytes(b"as it was")
+    blobs.path(key).write_bytes(b"otherwise")
+    for read in (blobs.read, blobs.path):
+        with pytest.raises(NotFound, match="is damaged"):
+            read(key)
 
 
 def test_it_is_visible_only_after_it_is_on_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from heddle.wire.metric_series import (
     Sample,
     Series,
     add_bins,
+    load_bins,
     percentile_of_bins,
     subtract_bins,
 )
@@ -124,6 +125,36 @@ def test_percentiles_lie_within_their_bin(percentile: float, expected: float) ->
         figures = Figures(9, 0, 0.5, 10.0, (*figures.bins, Bin(4.0, None, 1)))
     assert percentile_of_bins(figures, percentile) == pytest.approx(expected)
     assert percentile_of_bins(Figures(), percentile) is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "ends"),
+    [
+        (Figures(2, 0, None, None, (Bin(None, -1.0, 1), Bin(-1.0, 1.0, 1))), (-1.0, 1.0)),
+        (Figures(2, 0, None, None, (Bin(None, 3.0, 2),)), (0.0, 3.0)),
+        (Figures(2, 0, None, None, (Bin(3.0, None, 2),)), (3.0, 3.0)),
+        (Figures(2, 0, None, None, (Bin(None, None, 2),)), (0.0, 0.0)),
+        (Figures(2, 0, 2.5, None, (Bin(1.0, 3.0, 2),)), (2.5, 3.0)),
+        (Figures(2, 0, None, 2.5, (Bin(1.0, 3.0, 2),)), (1.0, 2.5)),
+        (Figures(2**63 - 1, 0, None, None, (Bin(1.0, 3.0, 2**63 - 1),)), (1.0, 3.0)),
+    ],
+)
+def test_the_ends_of_a_distribution_are_those_that_are_known(figures: Figures, ends: tuple[float, float]) -> None:
+    assert (percentile_of_bins(figures, 0), percentile_of_bins(figures, 100)) == ends
+
+
+def test_the_middle_of_a_bin_lies_in_it() -> None:
+    bins = [(1.0, 4.0), (-4.0, -1.0), (-1.0, 3.0), (None, 3.0), (3.0, None), (None, None)]
+    assert [Bin(low, high, 1).middle for low, high in bins] == [2.0, -2.0, 1.0, 3.0, 3.0, 0.0]
+    wide = (Bin(-8.0, -0.5, 5), Bin(-0.5, 8.0, 5))
+    assert subtract_bins(wide, (Bin(-4.0, -1.0, 2), Bin(1.0, 4.0, 9), Bin(0.0, 0.0, 0))) == (Bin(-8.0, -0.5, 3),)
+    assert subtract_bins((), (Bin(1.0, 2.0, 3),)) == ()
+
+
+@pytest.mark.parametrize("found", [None, 5, [5], [[1, 2]], [[1, 2, 3.5]], [["1", 2, 3]], [[1, 2, True]]])
+def test_what_is_no_bin_is_left_out(found: object) -> None:
+    assert load_bins(found) == ()
+    assert load_bins([[None, 2, 3], *(found if isinstance(found, list) else [])]) == (Bin(None, 2, 3),)
 
 
 def test_series_beyond_the_limit_are_handed_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, QueryTimeout, Unavailable
+from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, QueryTimeout, StorageFull, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.projects import Projects, projects
 from heddle.store.postgres.connection import explain
@@ -323,6 +323,8 @@ def test_sizes(postgres: PostgresServer, tmp_path: Any) -> None:
     ("state", "kind"),
     [
         ("57014", QueryTimeout),
+        ("53100", StorageFull),
+        ("22003", InvalidRequest),
         ("54001", InvalidRequest),
         ("53300", Unavailable),
         ("57P03", Unavailable),
@@ -338,3 +340,4 @@ def test_what_failures_mean(state: str, kind: type[HeddleError] | None) -> None:
 
     found = explain(sa.exc.DBAPIError("SELECT 1", None, Failure("said")))
     assert (None if found is None else type(found)) is kind
+    assert type(explain(sa.exc.TimeoutError())) is Unavailable and explain(ValueError("x")) is None

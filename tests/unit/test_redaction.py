@@ -7,7 +7,7 @@ import pytest
 from benchmarks.redaction import SECRETS, measure
 from heddle.errors import InvalidRequest
 from heddle.wire import jsontext
-from heddle.wire.redaction import KINDS, RedactionRules, Redactor
+from heddle.wire.redaction import KINDS, MOST_PATHS, RedactionRules, Redactor
 
 ALL = RedactionRules(KINDS)
 
@@ -158,6 +158,53 @@ def test_paths_take_out_values_and_dumps_lose_them_too() -> None:
 def test_a_path_that_is_none_is_refused(path: str) -> None:
     with pytest.raises(InvalidRequest):
         RedactionRules((), (path,)).check()
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (None, "have kinds and paths"),
+        ({"kinds": []}, "have kinds and paths"),
+        ({"kinds": [], "paths": [], "more": []}, "have kinds and paths"),
+        ({"kinds": "email", "paths": []}, "lists of texts"),
+        ({"kinds": [], "paths": [5]}, "lists of texts"),
+        ({"kinds": ["mail"], "paths": []}, "'mail' is none of"),
+        ({"kinds": [], "paths": ["inputs.x"] * (MOST_PATHS + 1)}, f"At most {MOST_PATHS} paths"),
+    ],
+)
+def test_stored_rules_that_are_none_are_refused(found: object, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        RedactionRules.of_json(found)
+    assert RedactionRules.of_json({"kinds": ["email"], "paths": ["inputs.x"]}) == RedactionRules(
+        ("email",), ("inputs.x",)
+    )
+
+
+def test_what_stands_at_a_path_is_taken_out_of_other_texts_however_it_is_nested() -> None:
+    redactor = Redactor(RedactionRules((), ("inputs.*.who", "inputs.list.*.0")))
+    value = {"a": {"who": {"first": "Augusta", "more": ["Byron", 5, None, "no"]}}, "list": [[{"0": "x"}], "text"]}
+    changed = json.loads(redactor.json(json.dumps(value), "inputs"))
+    assert changed == {"a": {"who": "[redacted path]"}, "list": [[{"0": "[redacted path]"}], "text"]}
+    assert redactor.found == {"path": 2}
+    assert redactor.text("Augusta, Lady Byron: no") == "[redacted path], Lady [redacted path]: no"
+
+
+def test_numbers_of_cards_have_their_length_and_their_check() -> None:
+    redactor = Redactor(RedactionRules(("card",)))
+    for text, kept in (
+        ("4111 1111 1111 1111", "[redacted card]"),
+        ("4111 1111 1111 1112", "4111 1111 1111 1112"),
+        ("4111-1111-1111-1111-0000-0", "4111-1111-1111-1111-0000-0"),
+    ):
+        assert redactor.text(text) == kept
+
+
+def test_members_with_names_of_keys_lose_their_texts_only() -> None:
+    redactor = Redactor(RedactionRules(("key",)))
+    value = {"api_key": ["abcdef", "", 5, None, {"deep": "kept"}]}
+    assert json.loads(redactor.json(json.dumps(value), "inputs")) == {
+        "api_key": ["[redacted key]", "", 5, None, {"deep": "kept"}]
+    }
 
 
 def entries(*tokens: str, named: bool = False) -> list[dict[str, object]]:

@@ -79,7 +79,10 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
 
 
 def check_measure(field: str, aggregation: str | None) -> str:
-    """The aggregation of a figure or of any field of calls, the usual one for None; raises InvalidRequest."""
+    """The aggregation of a figure or of any field of calls, the usual one for None.
+
+    Raises InvalidField for what is neither, InvalidRequest for an aggregation that it lacks.
+    """
     if field not in FIGURES:
         resolve_field(field)
     known = FIGURES.get(field, ("avg", *_NUMBERS))

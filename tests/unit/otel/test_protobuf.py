@@ -14,9 +14,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from heddle.errors import InvalidRequest, TooLarge
+from heddle.errors import HeddleError, InvalidRequest, TooLarge, Unavailable
 from heddle.trace.otel.signals import decode_spans
-from heddle.wire.otlp import MAX_DEPTH, encode_partial_success, varint_bytes
+from heddle.wire.otlp import (
+    MAX_DEPTH,
+    MAX_GROUPS,
+    any_value,
+    attribute,
+    decode_partial_success,
+    decode_status,
+    encode_partial_success,
+    encode_status,
+    varint_bytes,
+    write,
+)
 from tests.support.selection import examples
 
 texts = st.text(max_size=200)
@@ -273,12 +284,75 @@ def test_values_nested_too_deep_are_refused() -> None:
         (b"\x08" + b"\xff" * 11, "longer than 10 bytes"),
         (b"\x0a\x02\x12\x09", "longer than what holds it"),
         (b"\xd3\x06\x08\x01", "ends within a field"),
+        (b"\xd3\x06\xe4\x06", "a group ends that did not begin"),
+        (b"\xd3\x06" * (MAX_GROUPS + 1) + b"\xd4\x06" * (MAX_GROUPS + 1), "nests too deep"),
         (wrapped(b"\x0a\x02\xff\xfe"), "not UTF-8"),
     ],
 )
 def test_malformed_bytes_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         decode_spans(data, is_json=False)
+
+
+def test_groups_within_groups_are_passed_over() -> None:
+    groups = b"\xd3\x06" * MAX_GROUPS + b"\x08\x01" + b"\xd4\x06" * MAX_GROUPS
+    assert decode_spans(groups, is_json=False) == decode_spans(b"", is_json=False)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        AnyValue(string_value="ä" * 200),
+        AnyValue(bool_value=True),
+        AnyValue(int_value=-5),
+        AnyValue(double_value=-0.5),
+        AnyValue(double_value=math.inf),
+        AnyValue(bytes_value=b"\x00\xff"),
+        AnyValue(array_value={"values": [AnyValue(int_value=1), AnyValue()]}),
+        AnyValue(kvlist_value={"values": [KeyValue(key="k", value=AnyValue(bool_value=False))]}),
+    ],
+)
+def test_a_value_is_the_same_behind_one_of_another_kind_and_an_unknown_field(value: AnyValue) -> None:
+    """Of several kinds the last one counts, and what has another wire type than its number stands for is no kind."""
+    plain = value.SerializeToString()
+    wanted = any_value(plain, 0, len(plain), 0)
+    others = AnyValue(string_value="before").SerializeToString() + b"\x08\x07" + write(99, "unknown")
+    data = others + plain + write(99, 1.5)
+    read = AnyValue.FromString(data)
+    assert read.WhichOneof("value") == value.WhichOneof("value")
+    assert any_value(data, 0, len(data), 0) == wanted
+    entry = write(7, "unknown") + write(2, plain) + write(1, "key")
+    assert attribute(entry, 0, len(entry)) == ("key", wanted)
+    entry = write(1, "key") + write(2, plain) + write(7, "unknown")
+    assert attribute(entry, 0, len(entry)) == ("key", wanted)
+
+
+class Status(HeddleError):
+    """A failure of any status."""
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, 3), (401, 16), (404, 5), (413, 8), (429, 8), (503, 14), (418, 13), (500, 13)]
+)
+def test_the_status_of_a_failure_says_its_code_and_reason(status: int, code: int) -> None:
+    error = Status("größer")
+    error.status = status
+    data = encode_status(error)
+    assert data[:2] == b"\x08" + bytes([code]) and decode_status(data) == "größer"
+    assert decode_status(b"") == ""
+
+
+def test_the_status_says_when_to_try_again() -> None:
+    data = encode_status(Unavailable("busy", retry_after=7))
+    assert data.endswith(write(2, write(1, write(1, 7)))) and b"google.rpc.RetryInfo" in data
+    assert b"RetryInfo" not in encode_status(InvalidRequest("bad"))
+
+
+def test_an_answer_that_is_none_rejects_nothing() -> None:
+    assert decode_partial_success(encode_partial_success(3, "no")) == (3, "no")
+    assert decode_partial_success(write(1, write(1, 3) + write(3, "later")) + write(2, "other")) == (3, "")
+    for data in (b"", b"\x0a", b"\x0a\x05ab", b"<html>"):
+        assert decode_partial_success(data) == (0, "")
 
 
 @given(st.integers(1, 2**40), texts)

@@ -9,7 +9,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.inference.engine.base import Sampling  # noqa: E402
-from heddle.inference.engine.local.draw import DrawParameters, draw, find_top, uniforms  # noqa: E402
+from heddle.inference.engine.local.draw import (  # noqa: E402
+    GREEDY_BELOW,
+    DrawParameters,
+    count_above,
+    draw,
+    drop_below,
+    find_best,
+    find_top,
+    is_greedy,
+    sum_above,
+    uniforms,
+)
 from heddle.inference.engine.local.sequence import mix_seed  # noqa: E402
 
 
@@ -182,6 +193,37 @@ def test_uniform_numbers_are_those_of_splitmix64() -> None:
     step = 0xD1342543DE82EF95
     moved = [uniforms(np.array([1234567 + n * step & 2**64 - 1], dtype=np.uint64), [0])[0, 0] for n in range(9)]
     assert uniforms(np.array([1234567], dtype=np.uint64), [0], 9)[:, 0].tolist() == moved
+
+
+class Elsewhere(torch.Tensor):  # type: ignore[misc]
+    """A tensor that says it lies on another device, for which numpy is not used."""
+
+    device = property(lambda _: torch.device("cuda"))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, Elsewhere])
+def test_rows_are_searched_alike_on_every_device(kind: Any) -> None:
+    scores = torch.tensor([[0.1, 0.4, 0.2], [0.5, 0.25, 0.125]]).as_subclass(kind)
+    limits = torch.tensor([[0.2], [0.125]]).as_subclass(kind)
+    values, places = find_best(scores)
+    assert (values.tolist(), places.tolist()) == ([scores[0, 1].item(), 0.5], [1, 0])
+    assert count_above(scores, limits) == [1, 2]
+    chances = scores.clone()
+    drop_below(chances, limits)
+    assert (chances > 0).tolist() == [[False, True, True], [True, True, True]], "what is at the limit stays"
+    assert torch.equal(chances[chances > 0], scores[chances > 0])
+
+
+def test_what_is_above_a_limit_is_added_up() -> None:
+    chances = torch.tensor([[0.125, 0.5, 0.25, 0.125], [0.0, 0.0, 0.25, 0.75]])
+    assert sum_above(chances, torch.tensor([[0.125], [0.0]])).tolist() == [[0.75], [1.0]]
+    assert sum_above(chances, torch.tensor([[0.5], [1.0]])).tolist() == [[0.0], [0.0]]
+
+
+def test_the_best_token_is_taken_below_the_lowest_temperature() -> None:
+    temperatures = (0.0, GREEDY_BELOW / 2, GREEDY_BELOW, 1.0)
+    found = [is_greedy(Sampling(max_tokens=1, seed=0, temperature=each)) for each in temperatures]
+    assert found == [True, True, False, False]
 
 
 @pytest.mark.parametrize("width", [300, 400, 8190, 8200])

@@ -309,6 +309,27 @@ def test_grammars_mask_their_own_rows_and_fail_alone() -> None:
     assert {row: str(error) for row, error in choices.failures.items()} == {3: "too complex"}
 
 
+def test_a_row_without_a_token_ends_where_its_grammar_is_complete() -> None:
+    logits = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(1))
+    logits[:, 5] = float("-inf")
+    sequences = [sequence_of(number, request([1]), []) for number in range(3)]
+    complete, begun = Allows(5), Allows(5)
+    complete.complete = True
+    for sequence, grammar in zip(sequences, (complete, begun, None), strict=True):
+        sequence.matcher = grammar  # type: ignore[assignment]
+    choices = Sampler(WIDTH, EOS, 2).sample(logits, sequences)
+    assert choices.ended == {0} and {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused}
+    assert all(0 <= token < WIDTH for token in choices.tokens)
+
+
+def test_a_model_that_allows_nothing_by_itself_fails() -> None:
+    for fields in ({}, {"temperature": 1.0}):
+        sequences = [sequence_of(0, request([1], **fields), [])]
+        choices = Sampler(WIDTH, EOS, 2).sample(torch.full((1, WIDTH), float("-inf")), sequences)
+        assert [type(error) for error in choices.failures.values()] == [EngineFailed]
+        assert not choices.ended and 0 <= choices.tokens[0] < WIDTH
+
+
 def test_a_tie_at_the_last_wanted_place_goes_to_the_lower_id() -> None:
     logits = torch.zeros(2, WIDTH)
     logits[0, [30, 4, 17]] = torch.tensor([2.0, 1.0, 1.0])

@@ -329,11 +329,19 @@ def test_what_a_sum_is_divided_by(aggregation: Any, divisor: float) -> None:
     assert find_divisor(aggregation, 0.0, 0, 0.0, 4.0) == 1.0, "a step without tokens divides nothing by 0"
 
 
+def test_tokens_of_a_mean_share_the_weight_of_their_sequence() -> None:
+    assert [weigh_tokens("sequence_mean", own, 9) for own in (0, 1, 2, 4)] == [1.0, 1.0, 0.5, 0.25]
+    assert [weigh_tokens("token_mean", own, 9) for own in (0, 1, 2)] == [1.0, 1.0, 1.0]
+    assert weigh_tokens("trajectory", 1, 4) == pytest.approx(0.25)
+
+
 def test_a_weight_on_a_bound_counts() -> None:
     none, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     for low, high in ((1.0, None), (None, 1.0), (1.0, 1.0)):
         assert weigh(none, one, one.bool(), "token_mask", low, high).tolist() == [1.0]
     assert keep_on_policy(none, -one, one, one.bool(), 0.0).tolist() == [True]
+    assert keep_on_policy(-one, none, one, one.bool(), 0.0).tolist() == [True], "its advantage is not negative"
+    assert keep_on_policy(-one, -one, one, one.bool(), 0.0).tolist() == [False]
 
 
 def test_sequences_far_off_policy_are_left_out() -> None:
