@@ -66,6 +66,19 @@ def test_a_conversation_of_refs_to_one_large_text_keeps_them(wire: Wire, large: 
     assert LARGE not in str(many["conversation"]) and LARGE in str(one["conversation"])
 
 
+def test_a_long_list_of_objects_is_that_of_short_ones(wire: Wire) -> None:
+    made = [
+        wire.post("/obj/create", obj={"project_id": wire.project, "object_id": name, "val": {"n": name + LARGE}})
+        for name in ("one", "two")
+    ]
+    see = f"weave:///{wire.project}/object/one:{made[0]['digest']}"
+    wire.post("/obj/create", obj={"project_id": wire.project, "object_id": "three", "val": {"see": see}})
+    listed = wire.objects()
+    assert [item["val"] for item in listed] == [{"n": f"one{LARGE}"}, {"n": f"two{LARGE}"}, {"see": see}]
+    short = wire.objects(filter={"object_ids": ["three"]})
+    assert short == listed[2:]
+
+
 def test_prompts_that_refer_to_prompts(server: HeddleProcess, project: str) -> None:
     """Each is read once, however often others refer to it; what they put in is bounded."""
     with httpx.Client(base_url=server.url, headers={"project_id": project}) as client:

@@ -126,6 +126,9 @@ def test_encodings_that_are_not_known_or_broken_are_refused(server: HeddleProces
         answer = httpx.post(server.url + "/calls/query_stats", content=b"{}xxxxxxxxxxxxxxxx", headers=headers)
         assert answer.status_code == status
         assert why in answer.json()["reason"]
+    stacked = [("content-encoding", "gzip"), ("content-encoding", "zstd")]
+    answer = httpx.post(server.url + "/calls/query_stats", content=b"{}", headers=stacked)
+    assert answer.status_code == 415 and "'gzip, zstd' is not supported here" in answer.json()["reason"]
 
 
 def test_retention_is_read_and_set(server: HeddleProcess, project: str) -> None:

@@ -204,7 +204,11 @@ class _Exchange:
 
     def prepare_body(self) -> None:
         """Refuse a body that says it is too large or has an encoding that is not known; nothing of it is read yet."""
-        scope, encoding = self.scope, self.headers.get(b"content-encoding", b"identity").strip().lower()
+        scope, given = self.scope, self.headers.get(b"content-encoding", b"identity")
+        if len(self.headers) < len(scope["headers"]):
+            # Those of several lines are stacked, too.
+            given = b", ".join(value for name, value in scope["headers"] if name == b"content-encoding") or given
+        encoding = given.strip().lower()
         is_encoded = encoding not in (b"", b"identity")
         client = scope.get("client")
         self.body = BodyReader(

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, TypeAdapter
 
 from heddle.auth import Caller
@@ -44,6 +46,7 @@ from heddle.wire.jsontypes import Json
 
 MAX_NAME, MAX_ALIAS, MAX_TAG = 128, 128, 256
 MAX_LABELS = 1000
+_LARGE_LIST = 1 << 20
 
 _BAD_IN_NAME = re.compile(r"[^\w.-]")
 _TAG = re.compile(r"[-\w]+( [-\w]+)*")
@@ -315,7 +318,20 @@ async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, s
         with_labels=bool(body.include_tags_and_aliases),
     )
     with_size = bool(body.include_storage_size)
+    if sum(len(version.val or "") for version in found) > _LARGE_LIST:
+        pieces = _write_list(body.project_id, found, with_size)
+        return StreamingResponse(pieces, media_type="application/json")
     return answer({"objs": [_describe(body.project_id, version, with_size) for version in found]})
+
+
+async def _write_list(project_id: str, found: Sequence[ObjectVersion], with_size: bool) -> AsyncIterator[bytes]:
+    """The same answer, one version at a time."""
+    before = b'{"objs":['
+    for version in found:
+        text = jsontext.dumps_bytes(_describe(project_id, version, with_size))
+        yield before + await off_loop(len(text), partial(refs.convert_out, text))
+        before = b","
+    yield b"]}"
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)

@@ -174,8 +174,9 @@ def test_bad_words_of_two_tokens_mask_the_second_only_after_the_first(chat: Chat
     assert chat.token_ids(bad_words=[word * 2], **fields) == [token, other] * 3
 
 
-def test_empty_bad_word_is_400(chat: Chat) -> None:
-    assert chat.refused(400, bad_words=[""])["param"] == "bad_words"
+@pytest.mark.parametrize("word", ["", "a" * 2_000_000], ids=["empty", "longer than the context"])
+def test_bad_words_that_cannot_be(chat: Chat, word: str) -> None:
+    assert chat.refused(400, bad_words=["fine", word])["param"] == "bad_words"
 
 
 @pytest.fixture

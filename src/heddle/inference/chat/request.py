@@ -330,6 +330,8 @@ def read_sampling(
     most = _max_tokens(request, prompt_length, info)
     if request.allowed_token_ids is not None and not request.allowed_token_ids:
         raise _invalid("allowed_token_ids must not be empty.", "allowed_token_ids")
+    if any(tokenizer.exceeds(word, info.max_model_len) for word in request.bad_words or ()):
+        raise _invalid(f"bad_words: a word has more than {info.max_model_len} tokens.", "bad_words")
     return Sampling(
         max_tokens=most,
         seed=_seed(request.seed),
