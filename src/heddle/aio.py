@@ -1,6 +1,8 @@
 """Additions to asyncio."""
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,3 +18,18 @@ def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
     """Mark a failure as seen, which asyncio.shield of Python 3.11 does not once its caller has been cancelled."""
     if not future.cancelled():
         future.exception()
+
+
+async def cancel(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait for their ends, whatever they are."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def wait_at_most(seconds: float | None, work: Coroutine[Any, Any, object]) -> None:
+    """Wait for work, or until so many seconds have passed (None: for ever) and it is cancelled."""
+    # `wait_for` may swallow a cancellation that comes together with the end of the work.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await work

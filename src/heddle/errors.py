@@ -157,6 +157,9 @@ class QueryTimeout(HeddleError):
 
     status = 504
 
+    def __init__(self) -> None:
+        super().__init__("The query ran longer than the setting query_timeout allows")
+
 
 class StorageFull(HeddleError):
     """The disk or the configured limit is full; nothing of the request was stored."""

@@ -21,3 +21,34 @@ def test_a_failure_after_its_caller_has_gone_is_no_error_of_the_event_loop() -> 
 
     asyncio.run(go_away())
     assert heard == []
+
+
+def test_tasks_have_ended_when_they_were_cancelled() -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+            if name == "b":
+                raise ValueError(name)
+
+    async def go() -> None:
+        tasks = [asyncio.create_task(work(name)) for name in "ab"]
+        await asyncio.sleep(0)
+        await aio.cancel(*tasks)
+        assert all(task.done() for task in tasks)
+
+    asyncio.run(go())
+    assert ended == ["a", "b"]
+
+
+def test_a_wait_ends_with_the_work_or_its_time() -> None:
+    async def go() -> None:
+        event = asyncio.Event()
+        await aio.wait_at_most(0, event.wait())
+        event.set()
+        await aio.wait_at_most(None, event.wait())
+
+    asyncio.run(go())

@@ -1,6 +1,7 @@
-"""Slices of calls that are read: bounded in rows and in bytes, so that a reader of everything holds little."""
+"""Slices of calls that are read, bounded in rows and bytes, so that who reads all holds little; reads of a purge."""
 
 import asyncio
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -42,3 +43,20 @@ def test_a_slice_of_small_calls_ends_with_its_rows(tmp_path: Path) -> None:
 def test_bytes_that_are_not_read_do_not_count(tmp_path: Path) -> None:
     found = asyncio.run(slices_of(tmp_path, 200, calls.SLICE_BYTES // 8, frozenset()))
     assert [len(slice_) for slice_ in found] == [200]
+
+
+def test_calls_are_found_by_any_text_that_an_id_may_be(tmp_path: Path) -> None:
+    above, below = "a\x00b", "a\x00c\U0001f642"
+
+    async def read() -> tuple[list[str], list[str], set[str], int]:
+        store = await open_store(settings.load({"data": str(tmp_path)}, {}))
+        try:
+            root = Start(PROJECT, above, "t1", "op", 1, '"above"', "{}", "user")
+            await store.calls.write([root, replace(root, id=below, parent_id=above, inputs='"below"')], [])
+            children = await store.calls.children(PROJECT, [above, "a"])
+            content = await store.calls.content(PROJECT, [above, *children])
+            return children, content.texts, content.traces, await store.calls.purge(PROJECT, [below, above])
+        finally:
+            await store.close()
+
+    assert asyncio.run(read()) == ([below], ['"above"', "{}", '"below"', "{}"], {"t1"}, 2)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = {"/otel/v1/traces": 39, "/call/start": 20, "/calls/stream_query": 20, "/evaluations/evaluate_model": 32}
+MOST = {"/otel/v1/traces": 38, "/call/start": 20, "/calls/stream_query": 20, "/evaluations/evaluate_model": 32}
 
 
 def test_requests_enter_no_more_files() -> None:

@@ -273,7 +273,7 @@ class CannotRun(InvalidRequest):
     """Scorers that do not run here; the reason lists them."""
 
 
-async def read_scorers(reader: ObjectReader, listed: Sequence[Any], what: str) -> list[Scorer]:
+async def read_scorers(reader: ObjectReader, listed: Sequence[Any], what: str = "There are") -> list[Scorer]:
     """The scorers of a list of refs (or values); raises CannotRun with all those that do not run here.
 
     `what` begins the text: `The evaluation x has`, say.

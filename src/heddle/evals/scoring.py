@@ -143,7 +143,7 @@ class Scoring:
         once, so a call that ended anew is scored anew in place. Without `traced` there is feedback but no call of the
         scorer. The same `job_id` again is the same job. Raises CannotRun with the scorers that do not run here.
         """
-        scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs, "There are")
+        scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs)
         refs_of_scorers = [scorer.ref for scorer in scorers]
         spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), refs_of_scorers, trigger_ref, traced, failed)
         return await self._jobs.submit(SCORE_CALLS, caller, project_id, asdict(spec), job_id=job_id)
@@ -151,7 +151,7 @@ class Scoring:
     async def preview(self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer: Json) -> list[Json]:
         """What a scorer that is not stored says of calls, in their order; nothing is stored. Raises CannotRun."""
         caller = caller.require(Scope.WRITE)
-        scorers = await read_scorers(ObjectReader(self._store, caller), [scorer], "There are")
+        scorers = await read_scorers(ObjectReader(self._store, caller), [scorer])
         ask, free = Asker(self._completions, caller, project_id), asyncio.Semaphore(self._parallel)
         found = await find_calls(self._records, caller, project_id, call_ids, _COLUMNS)
 
@@ -171,7 +171,7 @@ class Scoring:
 
     async def _score_calls(self, job: JobRow, run: JobRun) -> Json:
         spec = ScoreCallsSpec(**job.body)
-        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs, "There are")
+        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs)
         names = dict.fromkeys(scorer.op_name for scorer in scorers)
         ops = {name: (await self._records.placeholder_op(run.caller, job.project_id, name)).ref for name in names}
         ask = Asker(self._completions, run.caller, job.project_id)

@@ -253,7 +253,7 @@ class Evaluations:
 
     async def rescore(self, caller: Caller, project: str, source: str, scorer_refs: Sequence[str]) -> str:
         """Queue new scores for the answers of a run; returns the id of the new run. Raises CannotRun."""
-        scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs, "There are")
+        scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs)
         spec = RescoreSpec(source, [scorer.ref for scorer in scorers])
         job = await self._jobs.submit(RESCORE, caller, project, asdict(spec))
         await self._start_root(caller, spec.root(job, await read_source(self._records, caller, project, source)))
@@ -278,7 +278,7 @@ class Evaluations:
 
     async def _rescore(self, job: JobRow, run: JobRun) -> Json:
         spec = RescoreSpec(**job.body)
-        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs, "There are")
+        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs)
         source = await read_source(self._records, run.caller, job.project_id, spec.source)
         if source is None:
             raise InvalidRequest(f"The evaluation run {spec.source[:100]!r} is not found")

@@ -19,6 +19,7 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from heddle import aio
 from heddle.errors import HeddleError, QuotaReached, StorageFull, TooLarge
 from heddle.http.metrics import Metrics, Values
 from heddle.quotas import BYTES, DISK, FILES, KEY, LOCAL_KEY, NONE, PROJECT, REQUESTS, Quota, describe, parse_quotas
@@ -293,16 +294,12 @@ class Quotas:
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await aio.cancel(*tasks)
             with contextlib.suppress(HeddleError):
                 await self.tell()
 
     async def _exchange(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS):
-                await self._due.wait()
+        await aio.wait_at_most(_SECONDS, self._due.wait())
         self._due.clear()
         if await self._store.changes.number(LIMITS) != self._loaded:
             await self.load()

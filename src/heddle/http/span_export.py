@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import heddle
+from heddle import aio
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.wire.otlp import PROTOBUF, decode_partial_success, write
@@ -127,9 +128,7 @@ class SpanExport:
 
     async def _run(self, client: "httpx.AsyncClient") -> None:
         while self._waiting or not self._is_ending:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE_SECONDS):
-                    await self._news.wait()
+            await aio.wait_at_most(_PAUSE_SECONDS, self._news.wait())
             if not self._is_ending:
                 self._news.clear()
             while self._waiting:

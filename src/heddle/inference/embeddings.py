@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import Any, Literal
 
+from heddle import aio
 from heddle.errors import Busy, InvalidRequest
 from heddle.http.routing import off_loop
 from heddle.inference.accounts import Ticket, failure_of
@@ -178,9 +179,7 @@ async def _pool_all(engine: Engine, requests: Sequence[TokenRequest]) -> list[_P
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await aio.cancel(*tasks)
     return [found[index] for index in range(len(requests))]
 
 

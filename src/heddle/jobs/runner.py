@@ -1,11 +1,11 @@
 """Work beside the requests: what is done again and again, and the jobs of a queue, so many at a time."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, ClassVar, Generic, TypeVar, TypeVarTuple
 
+from heddle import aio
 from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
 
@@ -101,10 +101,7 @@ class Loop:
                 is_ours = not isinstance(error, HeddleError)
                 self._logger.warning("%s: %s", self._problem, error, exc_info=is_ours)
                 pause = self._pause
-            # `wait_for` may swallow a cancellation that comes together with the event.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._news.wait()
+            await aio.wait_at_most(pause, self._news.wait())
 
 
 class Cancellation(asyncio.Event):
@@ -212,9 +209,7 @@ class Runner(Generic[J]):
         while not self._stopping and (await is_open() or job_id in self._at_work):
             async with self._ended:
                 # Another server may end it, and an end between the look and this wait is not told again.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._ended.wait()
+                await aio.wait_at_most(LOOK_SECONDS, self._ended.wait())
 
     async def _notify(self) -> None:
         async with self._ended:

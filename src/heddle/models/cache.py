@@ -196,10 +196,6 @@ class LaneCache:
             row[:, :, index * BLOCK_TOKENS : (index + 1) * BLOCK_TOKENS].copy_(cast(Block, block).data)
         lane.used = max(lane.used, len(blocks) * BLOCK_TOKENS)
 
-    def allocated_bytes(self) -> int:
-        """Bytes of the rows in use."""
-        return sum(slab.row_bytes * len(slab.lanes) for slabs in self.slabs.values() for slab in slabs)
-
 
 def lane_capacities(max_positions: int) -> list[int]:
     """Sizes of lanes: doubling from 64, with a step between from 1024 on, up to the model's positions."""

@@ -103,7 +103,7 @@ class ControlGroups:
         self.providers = Providers(executor)
         self.dataset_sources = DatasetSources(executor)
         self.agent_spans = AgentSpans(spans)
-        self.log_records = LogRecords(executor, redaction=self.redaction)
+        self.log_records = LogRecords(executor, instance, self.redaction)
         self.metric_series = MetricSeries(spans, redaction=self.redaction)
         self.rejections = Rejections(executor)
         self.eval_jobs = EvalJobs(executor, instance)

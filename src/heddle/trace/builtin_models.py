@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from heddle.ipc.json_schemas import check_schema
 from heddle.trace.builtin_views import (
-    CLASS_KEYS,
     AgentDashboard,
     BaseObject,
     ChartConfig,
@@ -19,6 +18,7 @@ from heddle.trace.builtin_views import (
     Dashboard,
     Leaderboard,
     SavedView,
+    without_classes,
 )
 
 _HEADER_OF_MACHINES = re.compile(r"metadata-flavor|x-aws-ec2-metadata-token(-ttl-seconds)?", re.IGNORECASE)
@@ -141,7 +141,7 @@ class Object(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_weave_keys(cls, value: Any) -> Any:
-        return {key: item for key, item in value.items() if key not in CLASS_KEYS} if isinstance(value, dict) else value
+        return without_classes(value)
 
 
 class Model(Object):

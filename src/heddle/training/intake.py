@@ -16,11 +16,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from heddle.errors import HeddleError, InvalidRequest, TooLarge, Unavailable, ValidationFailed
-from heddle.http import failures
-from heddle.http.routing import MOST_ERRORS, validation_failure
+from heddle.http.routing import validate
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.store.blobs.base import Blobs
 from heddle.store.data_folder import disk_failures
@@ -151,13 +150,7 @@ def check(kind: str, body: bytes) -> tuple[Taken, list[Any] | None]:
     model: Any = LogRequest if kind == "log" else CreateJob
     if kind == "job" and isinstance(value, dict) and value.get("source") is not None:
         model = CreateJobFromSource
-    try:
-        request = TypeAdapter(model).validate_python(value)
-    except ValidationError as error:
-        if error.error_count() > MOST_ERRORS:
-            raise validation_failure(error, ["body"]) from None
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise ValidationFailed([{**item, "loc": ["body", *item["loc"]]} for item in failures.details(found)]) from None
+    request = validate(TypeAdapter(model), value)
     groups = request.trajectory_groups
     for group in value[GROUPS] if groups is not None else ():
         members = group.get("trajectories") or ()

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import uvloop
 
+from heddle import aio
 from heddle.errors import HeddleError, Unavailable
 from heddle.first_routes import first_routes
 from heddle.http.application import build_application
@@ -129,9 +130,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
         async with state.span_export.running(), state.quotas.running():
             await server.serve(sockets=[listener])
     finally:
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await aio.cancel(*background)
         await state.report_once(writing, is_end=True)
         await store.close()
         writing.hang_up()

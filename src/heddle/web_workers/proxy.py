@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from httptools import HttpParserError, HttpResponseParser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heddle import aio
 from heddle.http.middleware import TRACES
 
 CLIENT = b"x-heddle-client"
@@ -55,9 +56,7 @@ async def _exchange(connection: socket.socket, scope: Scope, receive: Receive, s
         if answer in done or await upload:
             await answer
     finally:
-        for task in (upload, answer):
-            task.cancel()
-        await asyncio.gather(upload, answer, return_exceptions=True)
+        await aio.cancel(upload, answer)
 
 
 def _head(scope: Scope) -> tuple[bytes, bool]:

@@ -260,6 +260,9 @@ def _with_camel_parts(text: str) -> str:
     return "".join((*found, text[done:])) if found else text
 
 
+_AROUND = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     """A part of a text: plain text and hits in turn, beginning with plain text."""
@@ -267,7 +270,7 @@ class Excerpt:
     parts: tuple[str, ...]
 
 
-def excerpt(search: TextSearch, text: str, around: int = 60) -> Excerpt | None:
+def excerpt(search: TextSearch, text: str) -> Excerpt | None:
     """The first place of a text that holds a term, with what stands around it; None where it holds none."""
     low = text.lower() if len(text.lower()) == len(text) else text
     if not low.isascii() and len(bare := _fold_marks(low)) == len(low):
@@ -275,7 +278,7 @@ def excerpt(search: TextSearch, text: str, around: int = 60) -> Excerpt | None:
     hits = sorted(match.span() for term in search.terms for match in _loose(term).finditer(low[: MAX_TEXT * 4]))
     if not hits:
         return None
-    start, stop = max(0, hits[0][0] - around), min(len(text), hits[0][1] + 2 * around)
+    start, stop = max(0, hits[0][0] - _AROUND), min(len(text), hits[0][1] + 2 * _AROUND)
     parts: list[str] = []
     at = start
     for begin, end in hits:

@@ -265,7 +265,7 @@ def test_a_group_that_cannot_be_put_together_in_time_is_not_tried_one_by_one() -
 
         async def flush(group: Sequence[Change]) -> None:
             groups.append(len(group))
-            raise QueryTimeout("The query ran longer than the setting query_timeout allows")
+            raise QueryTimeout()
 
         flusher = Flusher(flush, 1000)
         outcomes = await asyncio.gather(*(flusher.add(Change(), 1) for _ in range(3)), return_exceptions=True)

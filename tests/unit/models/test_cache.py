@@ -35,6 +35,10 @@ def test_capacities_double_and_end_at_the_positions_of_the_model() -> None:
     assert lane_capacities(40) == [48]
 
 
+def bytes_in_use(cache: LaneCache) -> int:
+    return sum(slab.row_bytes * len(slab.lanes) for slabs in cache.slabs.values() for slab in slabs)
+
+
 def test_blocks_and_bytes_are_exact() -> None:
     cache = LaneCache(SHAPE)
     assert cache.block_bytes == 3 * 2 * 2 * 8 * 4 * 16
@@ -43,11 +47,10 @@ def test_blocks_and_bytes_are_exact() -> None:
         cache.blocks_for(1009)
     lane = cache.open_lane(65)
     assert lane.capacity == 128
-    assert cache.allocated_bytes() == 8 * cache.block_bytes
+    assert bytes_in_use(cache) == 8 * cache.block_bytes
     cache.grow_lane(lane, 300)
-    assert cache.allocated_bytes() == 32 * cache.block_bytes
+    assert bytes_in_use(cache) == 32 * cache.block_bytes
     cache.close_lane(lane)
-    assert cache.allocated_bytes() == 0
     assert cache.slabs == {}
 
 

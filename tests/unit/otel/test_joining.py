@@ -10,6 +10,7 @@ import pytest
 
 from heddle.trace.otel import export
 from heddle.wire import refs
+from heddle.wire.spans import StoredRecord
 from tests.support.inprocess import Trace, running_services
 from tests.support.otlp import PROTOBUF
 from tests.support.otlp_logs import ANSWERED, ASKED, chat_span, details, logs, record
@@ -117,5 +118,24 @@ def test_retention_holds_for_records_and_points(tmp_path: Path) -> None:
             assert await store.log_records.spans([(mine, f"{1:032x}")]) == set()
             assert await store.metric_series.all(mine) == []
             assert len(await store.metric_series.all(refs.internal_project("team/other"))) == 1
+
+    asyncio.run(run())
+
+
+def test_a_record_that_comes_during_the_first_look_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, _):
+            records = services.store.log_records
+            look, place = records._scalar, ("p", "t", "s")
+
+            async def look_and_add(query: Any) -> Any:
+                found = await look(query)
+                await records.add([StoredRecord(*place, "r", 1, "user", "{}")], export.LIFE)
+                return found
+
+            monkeypatch.setattr(records, "_scalar", look_and_add)
+            assert await records.spans([("p", "t")]) == {place}
+            monkeypatch.setattr(records, "_scalar", None)
+            assert await records.spans([("p", "t"), ("p", "other")]) == {place}
 
     asyncio.run(run())

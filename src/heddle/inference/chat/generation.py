@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from heddle import aio
 from heddle.inference.detokenizer import Detokenizer, StopStrings
 from heddle.inference.engine.base import Engine, TokenEvent, TokenLogprobs, TokenRequest
 from heddle.inference.prompt.reasoning import ReasoningSplitter
@@ -333,6 +334,4 @@ class Generation:
                 else:
                     yield step
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await aio.cancel(*tasks)

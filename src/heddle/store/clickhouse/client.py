@@ -231,7 +231,7 @@ def explain(error: Exception) -> HeddleError | None:
     code = getattr(error, "code", None)
     name = type(error).__name__
     if code in _TIMEOUT:
-        return QueryTimeout("The query ran longer than the setting query_timeout allows")
+        return QueryTimeout()
     if code in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {str(error)[:200]}")
     if code in _REFUSED:

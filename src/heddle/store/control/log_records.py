@@ -49,6 +49,9 @@ Owner = tuple[str, str]
 class LogRecords(RedactedRepository):
     """What can be done with these records; projects are internal ids."""
 
+    _is_empty: bool | None = None
+    """True while no record was ever stored; None where that is not known yet, or others store records, too."""
+
     async def add(self, records: Sequence[StoredRecord], life: int) -> None:
         """Store records for so many microseconds; the same one again changes nothing. Returns after the commit."""
         records = await self._redaction.each(
@@ -68,11 +71,20 @@ class LogRecords(RedactedRepository):
             connection.execute(sa.delete(log_records).where(keys.in_(old.limit(_PURGED))))
 
         if rows:
+            if not self.instance.is_shared:
+                self._is_empty = False
             await self._executor.write(work, sum(_ROW_BYTES + len(one.content) for one in records))
 
+    async def spans(self, owners: Iterable[Owner]) -> set[tuple[str, str, str]]:
+        """Project, owner and span id of all that have records; most servers have none, and read nothing for it."""
+        if self._is_empty is None and not self.instance.is_shared:
+            is_empty = await self._scalar(sa.select(_c.project).limit(1)) is None
+            # None of those that came while it was read must be missed.
+            self._is_empty = is_empty and self._is_empty is None
+        return set() if self._is_empty else await self._spans(owners)
+
     @reads
-    def spans(self, connection: sa.Connection, owners: Iterable[Owner]) -> set[tuple[str, str, str]]:
-        """Project, owner and span id of all that have records."""
+    def _spans(self, connection: sa.Connection, owners: Iterable[Owner]) -> set[tuple[str, str, str]]:
         return {
             (project, row[0], row[1])
             for project, names in group_pairs(owners).items()

@@ -115,7 +115,7 @@ def explain(error: Exception) -> HeddleError | None:
     state = _state(error)
     said = " ".join(str(error.orig).split())[:300]
     if state == "57014":
-        return QueryTimeout("The query ran longer than the setting query_timeout allows")
+        return QueryTimeout()
     if state == "53100":
         return StorageFull("The disk of PostgreSQL is full; nothing of this request was stored")
     if state == "22003":

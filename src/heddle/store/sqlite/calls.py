@@ -1,7 +1,6 @@
 """The verbs of calls on the embedded store."""
 
 import asyncio
-import json
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
@@ -71,10 +70,9 @@ _FOUND = {
 }
 """How the calls of a subject are found."""
 _CONTENT = """SELECT c.trace_id, c.thread_id, bi.inputs, bi.attributes, bo.output, bo.summary
-    FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
-    LEFT JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid"""
-_CONTENT_FILES = """SELECT DISTINCT f.blob FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
-    JOIN call_files f ON f.rid = c.rid"""
+    FROM calls c LEFT JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid
+    WHERE c.id = ? AND c.project = ?"""
+_CONTENT_FILES = "SELECT f.blob FROM calls c JOIN call_files f ON f.rid = c.rid WHERE c.id = ? AND c.project = ?"
 _ENDED = """INSERT INTO call_endings (project, call) SELECT project, id FROM calls
     WHERE project = ? AND id = ? AND ended_at IS NOT NULL AND started_at IS NOT NULL AND deleted_at IS NULL"""
 T = TypeVar("T")
@@ -254,18 +252,20 @@ class Calls:
     @reads
     def children(self, session: Session, project: str, ids: Sequence[str]) -> list[str]:
         number = self._reader_names.number(session.raw, project)
-        sql = """SELECT c.id FROM json_each(?) j CROSS JOIN calls c ON c.parent_id = j.value AND c.project = ?"""
-        return [row[0] for row in session.raw.execute(sql, (json.dumps(list(ids)), number))]
+        sql = "SELECT id FROM calls WHERE parent_id = ? AND project = ?"
+        return [child for call_id in ids for (child,) in session.raw.execute(sql, (call_id, number))]
 
     @reads
     def content(self, session: Session, project: str, ids: Sequence[str]) -> Contents:
         found = Contents()
         number = self._reader_names.number(session.raw, project)
-        listed = json.dumps(list(ids))
-        for trace, *texts in session.raw.execute(_CONTENT, (listed, number)):
-            found.traces.update((trace,) if trace else ())
-            found.texts += [text for text in texts if text]
-        found.texts += [self._read_file(row[0]) for row in session.raw.execute(_CONTENT_FILES, (listed, number))]
+        blobs: dict[str, None] = {}
+        for key in ((call_id, number) for call_id in ids):
+            for trace, *texts in session.raw.execute(_CONTENT, key):
+                found.traces.update((trace,) if trace else ())
+                found.texts += [text for text in texts if text]
+            blobs |= dict.fromkeys(blob for (blob,) in session.raw.execute(_CONTENT_FILES, key))
+        found.texts += map(self._read_file, blobs)
         return found
 
     async def purge(self, project: str, ids: Sequence[str]) -> int:

@@ -125,7 +125,7 @@ def explain(error: Exception) -> HeddleError | None:
             "The database is full (disk, or setting max_database_bytes); nothing of this request was stored"
         )
     if primary == sqlite3.SQLITE_INTERRUPT:
-        return QueryTimeout("The query ran longer than the setting query_timeout allows")
+        return QueryTimeout()
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable("The database is locked by another process; try again")
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

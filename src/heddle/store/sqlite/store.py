@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from heddle import aio
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import TIDY_SECONDS, UPKEEP_SECONDS, Store, named_blobs
@@ -193,8 +194,7 @@ class SqliteStore(Store):
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
         if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+            await aio.cancel(self._indexing)
         await self._stop_upkeep()
         await self._control.close()
 

@@ -1,13 +1,13 @@
 """The events of jobs, written once each and in order, and training in /metrics."""
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 from prometheus_client import CollectorRegistry
 
+from heddle import aio
 from heddle.jobs.metrics import JobMetrics
 from heddle.metrics import LOWEST_CORRELATION, make_counter, make_gauge
 from heddle.store.control.training import ENDED, FAILED, STARTED, STEP, EventRow, JobRow, TrainJobs
@@ -59,9 +59,7 @@ class EventLog:
             if events or clock() >= until:
                 return events
             # Another server may write it.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(_LOOK_SECONDS, until - clock())):
-                    await news.wait()
+            await aio.wait_at_most(min(_LOOK_SECONDS, until - clock()), news.wait())
 
     async def _add(self, job_id: str, place: int, kind: str, data: Json, progress: int | None) -> bool:
         event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, times.now())

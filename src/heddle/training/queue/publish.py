@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from heddle import aio
 from heddle.auth import Caller
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.jobs.runner import Cancellation
@@ -227,9 +228,7 @@ class Publisher:
             logger.exception("the evaluation of job %s", job.id)
             return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: the evaluation failed: {error!r}"
         finally:
-            for task in (judging, waiting):
-                task.cancel()
-            await asyncio.gather(judging, waiting, return_exceptions=True)
+            await aio.cancel(judging, waiting)
 
     async def _take_back(self, model: ModelRow, job: JobRow, step: int) -> None:
         """Undo what was published of a step that `latest` never meant."""

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import orjson
 from fastapi import Depends
 
+from heddle import aio
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.http.routing import Service
@@ -410,11 +411,8 @@ class Tinker:
             if row.state not in (QUEUED, RUNNING) or clock() >= until:
                 return row
             # Another server may do it.
-            try:
-                async with asyncio.timeout(min(until - clock(), _LOOK_SECONDS) if self._is_shared else until - clock()):
-                    await news.wait()
-            except TimeoutError:
-                pass
+            left = until - clock()
+            await aio.wait_at_most(min(left, _LOOK_SECONDS) if self._is_shared else left, news.wait())
 
     async def _check_reach(self, request_id: str, caller: Caller) -> None:
         target, _, _ = request_id.rpartition(":")

@@ -180,9 +180,14 @@ def adjust_advantages(
 
 
 def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:
-    """Sums for `correlation`, [6] float64: count, x, y, xx, yy, xy of old and new probabilities that are known."""
+    """The moments of old and new probabilities that are known, float64."""
     known = ~torch.isnan(tokens.old)
     x, y = tokens.old[known].double().exp(), new.detach()[known].double().exp()
+    return moments(x, y)
+
+
+def moments(x: Tensor, y: Tensor) -> Tensor:
+    """Sums for `correlation` of two tensors, [6]: count, x, y, xx, yy, xy."""
     return torch.stack([torch.ones_like(x).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()])
 
 

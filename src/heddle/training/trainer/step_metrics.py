@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heddle.training.losses.tinker import BOUNDS, LOSSES
 from heddle.training.messages import Span
-from heddle.training.trainer.loss import correlation
+from heddle.training.trainer.loss import correlation, moments
 
 DIVERGING = ("dro", "stable_reinforce")
 """Losses that hold the policy near the one that sampled."""
@@ -66,10 +66,7 @@ class StepMetrics:
         if loss in DIVERGING:
             self.sums["held"] += len(ratios)
             self.sums["divergence"] += float((new - old)[trained].sum())
-        x, y = old[trained].exp(), new[trained].exp()
-        self.probabilities += torch.stack(
-            [torch.ones_like(x).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
-        ).cpu()
+        self.probabilities += moments(old[trained].exp(), new[trained].exp()).cpu()
         for span in spans:
             self.lags.append(span.lag)
             if span.lag == 0:

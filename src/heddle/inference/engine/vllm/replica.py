@@ -10,6 +10,7 @@ from typing import Literal
 
 import orjson
 
+from heddle import aio
 from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineStats, RequestRefused, TokenEvent, TokenRequest
 from heddle.inference.engine.vllm.http import Client, Refused, Unanswered
 from heddle.inference.engine.vllm.protocol import Decode, ProtocolError, Reader, is_streamed, make_body, read_embedding
@@ -125,9 +126,7 @@ class Replica:
                 waits = self._is_ours if self.state == "loading" else self.state == "ready" and self._missed < PATIENCE
                 if not waits:
                     self._set_state("failed", f"{self.name}: {_text(error)}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS if self.state == "ready" else SOON_SECONDS):
-                    await self._look_now.wait()
+            await aio.wait_at_most(LOOK_SECONDS if self.state == "ready" else SOON_SECONDS, self._look_now.wait())
 
     def process_ended(self, reason: str | None) -> None:
         """Its process, which is ours, died; with None it is started again."""
