@@ -98,6 +98,20 @@ class BodyRequest(Request):
             self._json = await off_loop(len(body), lambda: self._parse(body))
         return self._json
 
+    async def checked(self, adapter: TypeAdapter[M]) -> M:
+        """The body as its model; raises as `json`."""
+        body = await self.body()
+        if not body:
+            raise ValidationFailed.at(["body"], "Field required", "missing")
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_json = not kind or (kind.startswith("application/") and kind.endswith(("/json", "+json")))
+
+        def check() -> M:
+            value = parse_body(body, caller_of(self)) if is_json else body
+            return validate(adapter, value, from_attributes=True)
+
+        return await off_loop(len(body), check)
+
     def _parse(self, body: bytes) -> Any:
         value = parse_body(body, caller_of(self))
         if self._declared is None or len(body) <= OFF_LOOP_BYTES:
@@ -138,10 +152,13 @@ def parse_body(body: bytes, caller: Caller, keep_non_finite: bool = False, max_d
         raise
 
 
-def validate(adapter: TypeAdapter[M], value: object) -> M:
-    """The typed request; raises ValidationFailed with the first places that are wrong."""
+def validate(adapter: TypeAdapter[M], value: object, *, from_attributes: bool = False) -> M:
+    """The typed request; raises ValidationFailed with the first places that are wrong.
+
+    The framework checks with `from_attributes`, which says something else of what is no object.
+    """
     try:
-        return adapter.validate_python(value)
+        return adapter.validate_python(value, from_attributes=from_attributes)
     except ValidationError as error:
         raise validation_failure(error, ["body"]) from None
 
@@ -271,8 +288,9 @@ class Route(APIRoute):
         self._body_model = models[0] if len(models) == 1 else None
         left = {"response_model": None, "openapi_extra": None} if answers_itself else {}
         APIRoute.__init__(self, self.path, self.endpoint, **{**self._options, **left})
-        if answers_itself and all(_is_simple(name, hint, self.param_convertors) for name, hint in hints.items()):
-            self.app, self.is_direct = _direct_app(self.endpoint, hints), True
+        model, parts = self._body_model, self.param_convertors
+        if answers_itself and all(hint is model or _is_simple(name, hint, parts) for name, hint in hints.items()):
+            self.app, self.is_direct = _direct_app(self.endpoint, hints, model), True
 
     def with_description(self) -> APIRoute:
         """The same with everything that the OpenAPI description tells."""
@@ -323,20 +341,24 @@ def _unwrap_annotation(hint: Any) -> Any:
     return getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
 
 
-def _direct_app(endpoint: Callable[..., Awaitable[Response]], hints: Mapping[str, Any]) -> ASGIApp:
-    """The ASGI application of an endpoint of request, services and plain path parts, which decodes its body itself.
+def _direct_app(
+    endpoint: Callable[..., Awaitable[Response]], hints: Mapping[str, Any], model: type[BaseModel] | None
+) -> ASGIApp:
+    """The ASGI application of an endpoint of request, services, plain path parts and a body of a model.
 
     The framework's resolving of dependencies costs more than storing a call does.
     """
     needs = [(name, call) for name, hint in hints.items() if (call := dependency(hint)) is not None]
     requests = [name for name, hint in hints.items() if hint is Request]
     parts = [name for name, hint in hints.items() if _unwrap_annotation(hint) is str]
+    bodies = [(name, TypeAdapter(hint)) for name, hint in hints.items() if hint is model]
 
     async def app(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        request = BodyRequest(scope, receive)
+        request = BodyRequest(scope, receive, model)
         values: dict[str, Any] = {name: await call(request) for name, call in needs}
         values |= {name: scope["path_params"][name] for name in parts}
         values |= dict.fromkeys(requests, request)
+        values |= {name: await request.checked(adapter) for name, adapter in bodies}
         response = await endpoint(**values)
         await response(scope, receive, send)
 
