@@ -157,6 +157,9 @@ TRUTHS = [
 COMPARISONS = [
     *[(eq(get("tags"), value), None) for value in ("a", '["a","Éa"]', 1)],
     ({"$gt": [get("tags"), operand("a")]}, None),
+    ({"$gt": [get("payload.flag"), operand("a")]}, True),
+    ({"$lt": [get("payload.flag"), operand("u")]}, True),
+    ({"$lt": [get("payload.d"), operand("a")]}, True),
     (eq(get("name"), 5), None),
     (eq(get("number"), "2.5"), None),
     (eq(get("number"), 2.5), True),
