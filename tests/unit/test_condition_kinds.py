@@ -159,6 +159,7 @@ COMPARISONS = [
     ({"$gt": [get("tags"), operand("a")]}, None),
     ({"$gt": [get("payload.flag"), operand("a")]}, True),
     ({"$lt": [get("payload.flag"), operand("u")]}, True),
+    ({"$gt": [operand("a"), get("payload.flag")]}, False),
     ({"$lt": [get("payload.d"), operand("a")]}, True),
     (eq(get("name"), 5), None),
     (eq(get("number"), "2.5"), None),
