@@ -212,6 +212,7 @@ LISTED = [
     (within(get("name"), get("other"), get("name")), True),
     (within(get("whole"), True, 5), True),
     (within(get("payload.a"), 1, 2), True),
+    (within(get("payload.d"), 1, 1.5), True),
     (within(get("payload.a"), 1, get("number")), False),
     (within(get("payload.a"), "1", get("number")), True),
 ]
