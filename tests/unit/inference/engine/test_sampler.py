@@ -273,6 +273,18 @@ def test_of_several_equal_ones_those_with_the_lowest_ids_are_the_best(count: int
     assert [[token for token, _ in found[row][3]] for row in range(50)] == np.sort(triples)[:, :count].tolist()
 
 
+def test_of_several_equal_ones_behind_a_better_one_that_with_the_lowest_id_is_taken() -> None:
+    places = np.random.default_rng(10).permuted(np.tile(np.arange(WIDTH), (50, 1)), axis=1)[:, :4]
+    logits = torch.zeros(50, WIDTH)
+    for row, (best, *ids) in enumerate(places.tolist()):
+        logits[row, ids] = 1.0
+        logits[row, best] = 2.0
+    sequences = [sequence_of(number, request([1], logprobs=2), []) for number in range(50)]
+    found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
+    wanted = [[best, min(ids)] for best, *ids in places.tolist()]
+    assert [[token for token, _ in found[row][3]] for row in range(50)] == wanted
+
+
 @pytest.mark.parametrize("top_p", [0.02, 0.9])
 def test_top_p_of_a_flat_distribution_draws_from_the_best(top_p: float) -> None:
     width, rows = 2000, 200
