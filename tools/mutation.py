@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 _OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "--hypothesis-profile=mutation")
 settings.register_profile(
-    "mutation", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+    "mutation", max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 
 

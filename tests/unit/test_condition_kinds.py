@@ -157,6 +157,10 @@ TRUTHS = [
 COMPARISONS = [
     *[(eq(get("tags"), value), None) for value in ("a", '["a","Éa"]', 1)],
     ({"$gt": [get("tags"), operand("a")]}, None),
+    ({"$gt": [get("payload.flag"), operand("a")]}, True),
+    ({"$lt": [get("payload.flag"), operand("u")]}, True),
+    ({"$gt": [operand("a"), get("payload.flag")]}, False),
+    ({"$lt": [get("payload.d"), operand("a")]}, True),
     (eq(get("name"), 5), None),
     (eq(get("number"), "2.5"), None),
     (eq(get("number"), 2.5), True),
@@ -208,6 +212,7 @@ LISTED = [
     (within(get("name"), get("other"), get("name")), True),
     (within(get("whole"), True, 5), True),
     (within(get("payload.a"), 1, 2), True),
+    (within(get("payload.d"), 1, 1.5), True),
     (within(get("payload.a"), 1, get("number")), False),
     (within(get("payload.a"), "1", get("number")), True),
 ]

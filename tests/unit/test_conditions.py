@@ -264,6 +264,7 @@ def test_a_value_is_converted_as_comparisons_read_it(
         ("x", "int", None),
         ("2.5", "double", 2.5),
         ("false", "bool", 0),
+        ("true", "bool", 1),
         (1, "bool", 1),
         (None, "int", None),
         (None, "exists", 0),

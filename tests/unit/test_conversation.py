@@ -1,13 +1,16 @@
 """The conversation of a call: every library's way of writing it is one list of messages."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heddle.wire.conversation.call import Conversation, of_call
+from heddle.wire.conversation.call import Conversation, of_call, of_span, of_value
+from heddle.wire.conversation.messages import text_message
+from heddle.wire.spans import AgentSpan
 from tests.support.selection import examples
 
 USER = ["user", "Hi"]
@@ -151,6 +154,28 @@ WIRES: dict[str, tuple[Any, Any, list[list[str]]]] = {
         [USER, ["assistant", '{"a":1}', "call:find {}"]],
     ),
     "plain": ({"prompt": "Hi"}, "Yo", [USER, ["assistant", "Yo"]]),
+    "google's parts without roles": ({"contents": [{"text": "Hi"}]}, "Yo", [USER, ["assistant", "Yo"]]),
+    "batches of pairs": ({"messages": [[["human", "Hi"]]]}, "Yo", [USER, ["assistant", "Yo"]]),
+    "a refusal": (
+        {"messages": [{"role": "user", "content": "Hi"}]},
+        {"role": "assistant", "content": None, "refusal": "No"},
+        [USER, ["assistant", "refusal:No"]],
+    ),
+    "a provider's own tool and a refusal": (
+        {"input": "Hi"},
+        {
+            "output": [
+                {"type": "web_search_call", "id": "w", "status": "completed", "action": {"query": "q"}},
+                {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
+            ]
+        },
+        [USER, ["assistant", 'call:web_search {"action":{"query":"q"}}'], ["assistant", "refusal:No"]],
+    ),
+    "an answer that is spoken": (
+        {"messages": [{"role": "user", "content": "Hi"}]},
+        {"role": "assistant", "content": None, "audio": {"id": "a", "data": "AAAA", "transcript": "Yo"}},
+        [USER, ["assistant", "blob:AAAA", "Yo"]],
+    ),
 }
 
 
@@ -181,6 +206,62 @@ def test_every_wire_is_the_same_conversation(name: str) -> None:
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in inputs.items()}
     answer = output if isinstance(output, str) else json.dumps(output)
     assert told(of_call(texts, answer, {}, is_model=True)) == expected
+
+
+ANSWER = {"choices": [{"message": {"role": "assistant", "content": "Yo"}}]}
+PICTURE = {"type": "image_url", "image_url": {"url": "https://x/a.png"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (ANSWER, [["assistant", "Yo"]]),
+        ([{"type": "text", "text": "Yo"}, PICTURE], [["", "Yo", "uri:https://x/a.png"]]),
+        ({"type": "text", "text": "Yo"}, [["", "Yo"]]),
+        *[(value, None) for value in ([{"type": "text", "text": ""}], {"a": 1}, [1], "text", [])],
+        ({"role": "admin", "content": "x"}, None),
+        ([{"type": "text", "text": "Yo"}, {"a": 1}], None),
+    ],
+)
+def test_a_value_is_a_conversation_when_it_is_an_answer_or_blocks(value: Any, expected: Any) -> None:
+    for given_value in (value, json.dumps(value)):
+        found = of_value(given_value)
+        assert (found and told(found)) == expected
+
+
+def test_a_span_tells_its_messages_alternatives_and_instructions() -> None:
+    user, one, two = (
+        text_message(role, text) for role, text in (("user", "Hi"), ("assistant", "A"), ("assistant", "B"))
+    )
+    span = AgentSpan(
+        "team",
+        "t",
+        "s",
+        1,
+        2,
+        operation_name="chat",
+        input_messages=[user],
+        output_messages=[one, two],
+        system_instructions=["Be brief"],
+    )
+    found = of_span(span, is_agent=False)
+    assert found is not None and told(found) == [["system", "Be brief"], USER, ["assistant", "A", "B"]]
+    assert len(found.choices) == 1
+    found = of_span(replace(span, request_choice_count=2), is_agent=False)
+    assert found is not None and [told(Conversation([], [each])) for each in found.choices] == [
+        [["assistant", "A"]],
+        [["assistant", "B"]],
+    ]
+    found = of_span(replace(span, input_messages=[text_message("system", "Own"), user], output_messages=[]), False)
+    assert found is not None and told(found) == [["system", "Own"], USER] and found.choices == []
+    agent = replace(span, operation_name="invoke_agent")
+    assert of_span(agent, is_agent=False) is None and of_span(agent, is_agent=True) is not None
+    assert of_span(replace(span, input_messages=[], output_messages=[], system_instructions=[]), False) is None
+
+
+def test_a_request_within_another_value_is_read() -> None:
+    found = of_call({"request": {"prompt": "Hi", "system": "Be brief"}}, "Yo", {}, is_model=True)
+    assert told(found) == [["system", "Be brief"], USER, ["assistant", "Yo"]]
 
 
 def test_an_answer_that_repeats_the_question() -> None:

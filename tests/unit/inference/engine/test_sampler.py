@@ -102,6 +102,20 @@ def test_every_field_changes_the_choice_as_the_contract_says(together: bool, tem
             assert token == reference_draw(wanted, sequence)
 
 
+def test_greedy_rows_and_drawn_rows_side_by_side_are_as_alone() -> None:
+    logits = (np.random.default_rng(4).standard_normal((40, WIDTH)) * 2).astype(np.float32)
+    fields = ({"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.8}, {"temperature": 1e-9})
+    sequences = [sequence_of(number, request([1], seed=number, **fields[number % 4]), []) for number in range(40)]
+    sampler = Sampler(WIDTH, EOS, 2)
+    alone = [
+        sampler.sample(torch.from_numpy(row[None].copy()), [each]).tokens[0]
+        for row, each in zip(logits, sequences, strict=True)
+    ]
+    for _ in range(2):
+        assert sampler.sample(torch.from_numpy(logits.copy()), sequences).tokens == alone
+    assert alone[0::4] == logits[0::4].argmax(1).tolist() != alone[1::4]
+
+
 def reference_draw(logits: np.ndarray, sequence: Sequence) -> int:
     from heddle.inference.engine.local.draw import uniforms
 
@@ -161,6 +175,14 @@ def test_equal_logprobs_come_in_the_order_of_their_ids_and_minus_infinity_is_a_n
     assert [value for _, value in first[3]][3:] == [-9999.0, -9999.0]
     assert first[2] == 1
     assert [token for token, _ in second[3]] == [0, 1, 2, 3, 4]
+
+
+def test_many_equal_logprobs_come_in_the_order_of_their_ids() -> None:
+    width = 900
+    logits = torch.from_numpy(np.random.default_rng(3).permutation(np.arange(width) // 3).astype(np.float32))[None]
+    choices = Sampler(width, EOS, 29).sample(logits.clone(), [sequence_of(0, request([1], logprobs=600), [])])
+    wanted = sorted(range(width), key=lambda token: (-float(logits[0, token]), token))[:600]
+    assert [token for token, _ in choices.logprobs[0][3]] == wanted
 
 
 def test_a_row_without_a_token_fails_alone() -> None:
@@ -249,6 +271,18 @@ def test_of_several_equal_ones_those_with_the_lowest_ids_are_the_best(count: int
     sequences = [sequence_of(number, request([1], logprobs=count), []) for number in range(50)]
     found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
     assert [[token for token, _ in found[row][3]] for row in range(50)] == np.sort(triples)[:, :count].tolist()
+
+
+def test_of_several_equal_ones_behind_a_better_one_that_with_the_lowest_id_is_taken() -> None:
+    places = np.random.default_rng(10).permuted(np.tile(np.arange(WIDTH), (50, 1)), axis=1)[:, :4]
+    logits = torch.zeros(50, WIDTH)
+    for row, (best, *ids) in enumerate(places.tolist()):
+        logits[row, ids] = 1.0
+        logits[row, best] = 2.0
+    sequences = [sequence_of(number, request([1], logprobs=2), []) for number in range(50)]
+    found = Sampler(WIDTH, EOS, 2).sample(logits, sequences).logprobs
+    wanted = [[best, min(ids)] for best, *ids in places.tolist()]
+    assert [[token for token, _ in found[row][3]] for row in range(50)] == wanted
 
 
 @pytest.mark.parametrize("top_p", [0.02, 0.9])
