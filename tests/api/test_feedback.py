@@ -409,6 +409,31 @@ def test_pages_and_counts(stored: Wire) -> None:
     assert nothing == {"result": [{"COUNT(*)": 0, "id": None}], "total_count": 0}
 
 
+def test_a_list_without_a_limit_is_its_pages(wire: Wire) -> None:
+    for first in (0, 1000, 2000):
+        rows = [
+            {
+                "project_id": wire.project,
+                "weave_ref": f"weave:///{wire.project}/call/c{number}",
+                "feedback_type": "custom",
+                "payload": {"rank": number * 7 % 2300},
+            }
+            for number in range(first, min(first + 1000, 2300))
+        ]
+        wire.post("/feedback/batch/create", batch=rows)
+    by_rank = [{"field": "payload.rank", "direction": "desc"}]
+    for asked in ({}, {"sort_by": by_rank, "fields": ["id", "weave_ref", "payload.rank"]}, {"offset": 1250}):
+        whole = wire.post("/feedback/query", **asked)
+        start, pages = asked.get("offset", 0), []
+        while page := wire.post("/feedback/query", **asked | {"offset": start + len(pages), "limit": 900})["result"]:
+            pages += page
+        assert whole == {"result": pages, "total_count": 2300}
+        assert len(pages) == 2300 - start
+    assert [
+        row["payload.rank"] for row in wire.post("/feedback/query", sort_by=by_rank, fields=["payload.rank"])["result"]
+    ] == [str(number) for number in range(2299, -1, -1)]
+
+
 def test_selected_fields(stored: Wire) -> None:
     """Dotted payload fields are text under their own key; other fields are left out."""
     fields = ["payload.x", "payload.deep.list", "payload.n", "scorer_ratings.q", "scorer_tags", "id"]

@@ -19,7 +19,7 @@ from heddle.http.routing import (
 )
 from heddle.store.control.costs import PriceRow
 from heddle.trace.calls.packing import instant
-from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
+from heddle.trace.rows import PurgeReq, RowQueryReq, answer_rows, purge_ids
 from heddle.wire import times
 
 router = group("Costs")
@@ -115,7 +115,7 @@ async def cost_query(body: CostQueryReq, caller: Reader, settings: SettingsDep, 
     """The project's own prices; default prices are not among them."""
     project = caller.open(body.project_id)
     selected = await store.costs.query(project, body.selection(settings, body.fields or _SHOWN))
-    return answer({"results": [{name: row.get(name) for name in _SHOWN} for row in selected.rows]})
+    return answer_rows("results", selected, lambda row: {name: row.get(name) for name in _SHOWN})
 
 
 @router.post("/cost/purge", response_model=Empty)

@@ -4,12 +4,10 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, TypeAdapter
 
 from heddle.auth import Caller
@@ -40,6 +38,7 @@ from heddle.ipc import json_schemas
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.builtin_classes import ANNOTATION_SPEC, kind_of, normalise
 from heddle.trace.calls.models import PageReq
+from heddle.trace.rows import send_list
 from heddle.wire import jsontext, query, refs
 from heddle.wire.call_fields import resolve_field
 from heddle.wire.jsontypes import Json
@@ -319,19 +318,13 @@ async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, s
     )
     with_size = bool(body.include_storage_size)
     if sum(len(version.val or "") for version in found) > _LARGE_LIST:
-        pieces = _write_list(body.project_id, found, with_size)
-        return StreamingResponse(pieces, media_type="application/json")
+        return send_list("objs", _describe_each(body.project_id, found, with_size))
     return answer({"objs": [_describe(body.project_id, version, with_size) for version in found]})
 
 
-async def _write_list(project_id: str, found: Sequence[ObjectVersion], with_size: bool) -> AsyncIterator[bytes]:
-    """The same answer, one version at a time."""
-    before = b'{"objs":['
+async def _describe_each(project: str, found: Sequence[ObjectVersion], with_size: bool) -> AsyncIterator[list[Json]]:
     for version in found:
-        text = jsontext.dumps_bytes(_describe(project_id, version, with_size))
-        yield before + await off_loop(len(text), partial(refs.convert_out, text))
-        before = b","
-    yield b"]}"
+        yield [_describe(project, version, with_size)]
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)

@@ -1,15 +1,20 @@
 """What routes over stored rows share: requests, the purge by ids, and the rows as answers."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http.routing import ProjectReq, page_limit
+from heddle.http.routing import ProjectReq, answer, off_loop, page_limit
 from heddle.settings import Settings
-from heddle.store.control.row_queries import RowRequest, Sort
+from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
 from heddle.trace.calls.packing import instant
-from heddle.wire import times
+from heddle.wire import jsontext, refs, times
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
 MAX_FIELDS = 500
@@ -28,6 +33,40 @@ class RowQueryReq(PageReq):
             raise InvalidRequest(f"fields has {count} entries; at most {MAX_FIELDS} are allowed")
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
         return RowRequest(fields, self.query, sorts, page_limit(settings, self.limit), self.offset)
+
+
+def answer_rows(name: str, found: Selection, describe: Callable[[Row], Row] | None = None, **others: Any) -> Response:
+    """The rows as the list `name` of a JSON object, before `others`; those of a long list are sent as they are read."""
+
+    def shown(rows: list[Row]) -> list[Row]:
+        return rows if describe is None else [describe(row) for row in rows]
+
+    rest = found.rest
+    if rest is None:
+        return answer({name: shown(found.rows), **others})
+
+    async def slices() -> AsyncIterator[list[Row]]:
+        yield shown(found.rows)
+        async for rows in rest:
+            yield shown(rows)
+
+    return send_list(name, slices(), **others)
+
+
+def send_list(name: str, slices: AsyncIterator[Sequence[Any]], **others: Any) -> StreamingResponse:
+    """A JSON object with a list `name` that is sent slice by slice, and `others` behind it; refs in external form."""
+
+    async def write() -> AsyncIterator[bytes]:
+        before = jsontext.dumps_bytes({name: []})[:-2]
+        async for values in slices:
+            if values:
+                text = jsontext.dumps_bytes(values)[1:-1]
+                yield before + await off_loop(len(text), partial(refs.convert_out, text))
+                before = b","
+        ends = jsontext.dumps_bytes(others)[1:]
+        yield (before if before != b"," else b"") + (b"]," if others else b"]") + ends
+
+    return StreamingResponse(write(), media_type="application/json")
 
 
 class TimeRangeReq(ProjectReq):

@@ -83,9 +83,7 @@ class Costs(Repository):
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's prices that a request selects, in the order they were created unless it says otherwise."""
         table = RowTable(costs, _columns(project), (costs.c.seq + 0,))
-        return await self._executor.read(
-            lambda connection: table.select(connection, costs.c.project == project, request)
-        )
+        return await table.read(self._executor, costs.c.project == project, request)
 
     async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
         """Delete prices by id for good; unknown ids are ignored. Returns how many there were."""

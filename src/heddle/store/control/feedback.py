@@ -159,7 +159,7 @@ class FeedbackRows(RedactedRepository):
         order = (feedback.c.created_at, feedback.c.seq)
         table = RowTable(feedback, _columns(project), order, selective=("id", "weave_ref"))
         within = feedback.c.project == project
-        return await self._executor.read(lambda connection: table.select(connection, within, request))
+        return await table.read(self._executor, within, request)
 
     async def for_refs(self, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
         """The rows of every ref as a call shows them, oldest first; refs without feedback are left out."""

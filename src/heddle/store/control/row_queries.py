@@ -3,8 +3,9 @@
 The control tables are on SQLite or PostgreSQL; either database understands what stands here.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.errors import InvalidRequest
+from heddle.store.control.repository import Executor
 from heddle.store.query.compiler import STRUCTURES, Compiler, Dialect, JsonValue, Kind, Value, contained
 from heddle.store.query.postgresql import PostgresDialect
 from heddle.store.query.sqlite import SqliteDialect
@@ -223,6 +225,8 @@ Row = dict[str, Any]
 
 MAX_PATH_LENGTH = 2000
 _MAX_INTEGER = 2**63 - 1
+SLICE_ROWS = 1000
+"""Rows that are in memory at the same time while a list without a limit is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +254,15 @@ class Selection:
 
     rows: list[Row]
     total: int
+    rest: AsyncIterator[list[Row]] | None = None
+    """Of a list without a limit, what follows these rows."""
 
 
 class RowTable:
-    """A table as requests see it: named columns, its own order, and the columns whose values single out few rows."""
+    """A table as requests see it: named columns, its own order, and the columns whose values single out few rows.
+
+    It has numbers of rows, `seq`.
+    """
 
     def __init__(
         self,
@@ -286,6 +295,38 @@ class RowTable:
                 return Column(Kind.NUMBER, JsonRead(column.expression, (tail,), "number"))
         raise InvalidRequest(f"Unknown field: {path[:200]}")
 
+    async def read(self, executor: Executor, within: Expression, request: RowRequest) -> Selection:
+        """What `select` finds; without a limit in slices: the rows of now, but for those removed meanwhile."""
+        if request.limit is not None:
+            return await executor.read(lambda connection: self.select(connection, within, request))
+        first = replace(request, limit=SLICE_ROWS)
+        behind = replace(request, offset=(request.offset or 0) + SLICE_ROWS)
+
+        def look(connection: sa.Connection) -> tuple[Selection, "array[int]"]:
+            found, numbers = self.select(connection, within, first), array("q")
+            if len(found.rows) == SLICE_ROWS:
+                chosen = self._chosen([self.table.c.seq], within, behind)
+                numbers.extend(connection.execute(chosen).scalars())
+            return found, numbers
+
+        found, numbers = await executor.read(look)
+        return replace(found, rest=self._read_rest(executor, within, request, numbers)) if numbers else found
+
+    async def _read_rest(
+        self, executor: Executor, within: Expression, request: RowRequest, numbers: "array[int]"
+    ) -> AsyncIterator[list[Row]]:
+        seq, outputs = self.table.c.seq, self._outputs(request)
+        columns, readers = [output.expression for output in outputs], _readers(outputs)
+        for start in range(0, len(numbers), SLICE_ROWS):
+            part = numbers[start : start + SLICE_ROWS].tolist()
+            statement = sa.select(*columns, seq).where(within, seq.in_(part))
+
+            def read(connection: sa.Connection, statement: sa.Select[Any] = statement) -> dict[int, Row]:
+                return {row[-1]: _row(row[:-1], readers) for row in connection.execute(statement)}
+
+            found = await executor.read(read)
+            yield [found[number] for number in part if number in found]
+
     def select(self, connection: sa.Connection, within: Expression, request: RowRequest) -> Selection:
         """The rows inside `within` (the project's rows) that a request asks for.
 
@@ -295,23 +336,33 @@ class RowTable:
             raise InvalidRequest("Limit must be non-negative")
         if request.offset is not None and request.offset < 0:
             raise InvalidRequest("Offset must be non-negative")
-        condition = within if request.query is None else sa.and_(within, QueryCondition(request.query, self.value))
-        # Each field once; all columns when none is named.
-        names = [name for field in request.fields or ["*"] for name in (self.columns if field == "*" else [field])]
-        outputs = [self._output(name) for name in dict.fromkeys(names)]
-        statement = sa.select(*[output.expression for output in outputs]).select_from(self.table).where(condition)
-        few = request.query is not None and pins(request.query, self.selective)
-        statement = statement.order_by(*self.ordering(request.sort_by, few))
+        outputs = self._outputs(request)
+        columns = [output.expression for output in outputs]
+        condition = self._condition(within, request)
         if any(output.counts for output in outputs):
+            statement = self._chosen(columns, within, replace(request, limit=None, offset=None))
             return self._counted(connection, condition, statement, outputs, request)
         offset = request.offset or 0
-        if request.limit is not None:
-            statement = statement.limit(min(request.limit, _MAX_INTEGER))
-        statement = statement.offset(min(offset, _MAX_INTEGER)) if offset else statement
-        rows = self._rows(connection, statement, outputs)
+        rows = self._rows(connection, self._chosen(columns, within, request), outputs)
         if (offset and not rows) or (request.limit is not None and len(rows) == request.limit):
             return Selection(rows, self._count(connection, condition))
         return Selection(rows, offset + len(rows))
+
+    def _condition(self, within: Expression, request: RowRequest) -> Expression:
+        return within if request.query is None else sa.and_(within, QueryCondition(request.query, self.value))
+
+    def _chosen(self, columns: Sequence[Expression], within: Expression, request: RowRequest) -> sa.Select[Any]:
+        statement = sa.select(*columns).select_from(self.table).where(self._condition(within, request))
+        few = request.query is not None and pins(request.query, self.selective)
+        statement = statement.order_by(*self.ordering(request.sort_by, few))
+        if request.limit is not None:
+            statement = statement.limit(min(request.limit, _MAX_INTEGER))
+        return statement.offset(min(request.offset, _MAX_INTEGER)) if request.offset else statement
+
+    def _outputs(self, request: RowRequest) -> "list[_Output]":
+        """Each field once; all columns when none is named."""
+        names = [name for field in request.fields or ["*"] for name in (self.columns if field == "*" else [field])]
+        return [self._output(name) for name in dict.fromkeys(names)]
 
     def _output(self, name: str) -> "_Output":
         if name.lower() == "count(*)":
@@ -323,14 +374,8 @@ class RowTable:
         return _Output(key, value.expression, times.to_iso if value.kind is Kind.INSTANT else None)
 
     def _rows(self, connection: sa.Connection, statement: sa.Select[Any], outputs: "list[_Output]") -> list[Row]:
-        readers = [(output.key, output.read) for output in outputs]
-        return [
-            {
-                key: item if read is None or item is None else read(item)
-                for (key, read), item in zip(readers, row, strict=True)
-            }
-            for row in connection.execute(statement)
-        ]
+        readers = _readers(outputs)
+        return [_row(row, readers) for row in connection.execute(statement)]
 
     def _counted(
         self,
@@ -382,6 +427,20 @@ class _Output:
     expression: Expression
     read: Callable[[Any], Any] | None
     counts: bool = False
+
+
+Reader = tuple[str, Callable[[Any], Any] | None]
+
+
+def _readers(outputs: Sequence[_Output]) -> list[Reader]:
+    return [(output.key, output.read) for output in outputs]
+
+
+def _row(row: Sequence[Any], readers: Sequence[Reader]) -> Row:
+    return {
+        key: item if read is None or item is None else read(item)
+        for (key, read), item in zip(readers, row, strict=True)
+    }
 
 
 def _directed(expression: Expression, descending: bool) -> Expression:

@@ -30,7 +30,7 @@ from heddle.trace.feedback.models import (
     FeedbackStatsRes,
 )
 from heddle.trace.feedback.stats import PayloadStats, ScoreAggregate, find_payload_paths
-from heddle.trace.rows import purge_ids
+from heddle.trace.rows import answer_rows, purge_ids
 from heddle.wire import jsontext, times
 
 _AT_ONCE = 100
@@ -72,7 +72,7 @@ async def feedback_query(body: FeedbackQueryReq, caller: Reader, settings: Setti
     """The rows that match, oldest first."""
     project = caller.open(body.project_id)
     selected = await store.feedback.query(project, body.selection(settings, body.fields))
-    return answer({"result": selected.rows, "total_count": selected.total})
+    return answer_rows("result", selected, total_count=selected.total)
 
 
 @router.post("/feedback/purge", response_model=Empty)
