@@ -1,6 +1,7 @@
 """Two servers on one ClickHouse, PostgreSQL, S3 and shared folder: what one does the other one knows."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -136,3 +137,22 @@ def test_old_calls_are_deleted_whichever_server_was_told(servers: Servers) -> No
         assert other.post("/project/ttl_settings/update", json=update).json() == {"retention_days": 20}
         for server in servers:
             wait_for_count(server.url, project, 4)
+
+
+def test_items_that_both_append_at_once_are_all_there(servers: Servers) -> None:
+    """The next version of a dataset is made of the newest one, whichever server stored that."""
+    headers = {"project_id": "two/items"}
+    with (
+        httpx.Client(base_url=servers[0].url, headers=headers, timeout=120) as one,
+        httpx.Client(base_url=servers[1].url, headers=headers, timeout=120) as other,
+        ThreadPoolExecutor(6) as threads,
+    ):
+        assert one.post("/api/public/v2/datasets", json={"name": "shared"}).status_code == 200
+
+        def put(number: int) -> int:
+            item = {"datasetName": "shared", "id": f"item-{number}", "input": number}
+            return (one, other)[number % 2].post("/api/public/dataset-items", json=item).status_code
+
+        assert set(threads.map(put, range(24))) == {200}
+        listed = one.get("/api/public/dataset-items", params={"datasetName": "shared", "limit": 100}).json()["data"]
+        assert sorted(item["input"] for item in listed) == list(range(24))

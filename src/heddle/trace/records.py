@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import orjson
@@ -144,12 +144,14 @@ class TraceRecords:
         self._settings = settings
         self._store = store
 
-    async def publish(self, caller: Caller, project_id: str, object_id: str, value: Any) -> Published:
-        """Store a version of an object or op."""
+    async def publish(
+        self, caller: Caller, project_id: str, object_id: str, value: Any, after: str | None = None
+    ) -> Published:
+        """Store a version of an object or op; raises Conflict where `after` is not the latest any more."""
         caller = caller.require(Scope.WRITE)
         obj = ObjSchemaForInsert(project_id=project_id, object_id=object_id, val=lenient(value, caller))
         new = prepare_object(obj, caller.open, caller.user)
-        await self._store.objects.create(new)
+        await self._store.objects.create(replace(new, after=after))
         found = await self._store.objects.read(new.project, object_id, new.digest, with_value=False)
         assert found is not None, "it was stored a moment ago, and deletion keeps rows"
         return Published(

@@ -100,7 +100,7 @@ class _Walk:
 
     def _leave(self, text: str) -> None:
         """Note what must be read before the path goes on; another project's values are never read."""
-        ref = _parse(text)
+        ref = refs.try_parse(text)
         self.value, self.hops = None, self.hops + 1
         if ref is None or ref.project != self.project or self.hops > MAX_HOPS:
             return
@@ -181,7 +181,8 @@ async def fill_refs(store: Store, project: str, values: Sequence[Any]) -> list[A
     """
     counts = Counter(text for value in values for text in refs.find(value))
     texts = list(islice(counts, MAX_REFS))
-    known = {text: ref for text in texts if (ref := _parse(text)) and ref.kind == "object" and ref.project == project}
+    parsed = {text: ref for text in texts if (ref := refs.try_parse(text)) and ref.project == project}
+    known = {text: ref for text, ref in parsed.items() if ref.kind == "object"}
     if not known:
         return list(values)
     read = await RefReader(store, is_strict=False).read(list(known.values()))
@@ -203,10 +204,3 @@ async def fill_bodies(store: Store, project: str, calls: Sequence[CallRow]) -> d
 
 def _is_custom(value: Any) -> bool:
     return isinstance(value, dict) and value.get("_type") == "CustomWeaveType"
-
-
-def _parse(text: str) -> refs.Ref | None:
-    try:
-        return refs.parse(text)
-    except InvalidRequest:
-        return None

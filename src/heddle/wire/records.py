@@ -117,8 +117,13 @@ class Records(Protocol):
     commit. Raises what the routes answer: InvalidRequest, Forbidden, NotFound, ValidationFailed, Conflict.
     """
 
-    async def publish(self, caller: Any, project_id: str, object_id: str, value: Any) -> Published:
-        """Store a version of an object (or of an op, where the value is one), as /obj/create does."""
+    async def publish(
+        self, caller: Any, project_id: str, object_id: str, value: Any, after: str | None = None
+    ) -> Published:
+        """Store a version of an object (or of an op, where the value is one), as /obj/create does.
+
+        Raises Conflict where `after` is not the digest of the latest version any more, empty for none.
+        """
 
     async def put_file(self, caller: Any, project_id: str, name: str, content: bytes) -> str:
         """Store a file and return its digest."""

@@ -8,10 +8,12 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
+
+import orjson
 
 from heddle.errors import InvalidRequest
 from heddle.text_cache import cache_texts
@@ -162,6 +164,14 @@ def _external_prefix(internal: bytes) -> bytes:
     return b'"weave:///' + external.replace("\\", "\\\\").replace('"', '\\"').encode()
 
 
+def try_parse(ref: str) -> Ref | None:
+    """An internal ref taken apart; None when it is not one."""
+    try:
+        return parse(ref)
+    except InvalidRequest:
+        return None
+
+
 def parse(ref: str) -> Ref:
     """Take an internal ref apart; raises InvalidRequest when it is not one."""
     if not ref.startswith(INTERNAL):
@@ -191,6 +201,14 @@ def object_ref(project: str, kind: str, name: str, digest: str) -> str:
 def call_ref(project: str, call_id: str) -> str:
     """The internal ref of a call."""
     return f"{INTERNAL}{project}/call/{quote_part(call_id)}"
+
+
+def follow_in_text(text: str, edges: Sequence[Edge]) -> str | None:
+    """The JSON of what lies at a path inside JSON; None for nothing."""
+    value = orjson.loads(text)
+    for edge, part in edges:
+        value = follow_edge(value, edge, part)
+    return None if value is None else orjson.dumps(value).decode()
 
 
 def find(value: Any) -> Iterator[str]:

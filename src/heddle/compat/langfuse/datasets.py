@@ -6,6 +6,7 @@ An item is a row of the dataset's table, and each change a version of it. A row 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -40,7 +41,7 @@ from heddle.wire.table_rows import Edit, apply_edits
 
 CLASS = "Dataset"
 ACTIVE = "ACTIVE"
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
 
@@ -155,18 +156,23 @@ class StoredDatasets(OfProjectStore):
     async def create(self, name: str, description: str | None, metadata: Any) -> Dataset:
         """A dataset without items; one that is there keeps its items and gets the description and metadata."""
         place = object_id(name)
+        given = {"name": name, "description": description}
         async with self._lock(place):
-            try:
-                before = await self.find(name)
-            except NotFound:
-                digest, _ = await self._records.put_table(self.project.caller, self.project.id, [])
-                rows: Any = self._table_ref(digest)
-                created = times.to_iso(times.now())
-            else:
-                rows, created = before.value.get("rows"), before.describe("")["createdAt"]
-            own = {"metadata": metadata, "createdAt": created}
-            await self._publish(place, {"name": name, "description": description, "rows": rows, "langfuse": own})
-        return await self.find(name)
+            for _ in range(_ATTEMPTS):
+                before = None
+                try:
+                    before = await self.find(name)
+                except NotFound:
+                    digest, _ = await self._records.put_table(self.project.caller, self.project.id, [])
+                    rows: Any = self._table_ref(digest)
+                    created = times.to_iso(times.now())
+                else:
+                    rows, created = before.value.get("rows"), before.describe("")["createdAt"]
+                own = {"metadata": metadata, "createdAt": created}
+                with suppress(Conflict):
+                    await self._publish(place, {**given, "rows": rows, "langfuse": own}, before)
+                    return await self.find(name)
+        raise Conflict("Other clients change the dataset all the time; send it again")
 
     async def items(self, dataset: Dataset, limit: int | None = None, offset: int = 0) -> AsyncIterator[Item]:
         """Its items in the order of their rows."""
@@ -257,14 +263,15 @@ class StoredDatasets(OfProjectStore):
                     edits.append(Edit("append", row=digest) if position is None else Edit("insert", position, digest))
                 pieces, _ = apply_edits(await self.count(dataset), edits)
                 table = await self._store.tables.derive(self.project.internal, dataset.table, pieces, texts)
-                made = await self._publish(place, {**dataset.value, "rows": self._table_ref(table)})
-                if made <= dataset.row.version_index + 1:
-                    return
+                with suppress(Conflict):
+                    return await self._publish(place, {**dataset.value, "rows": self._table_ref(table)}, dataset)
         raise Conflict("Other clients change the dataset all the time; send the item again")
 
-    async def _publish(self, place: str, value: Json) -> int:
-        value = {**object_value(CLASS), **value}
-        return (await self._records.publish(self.project.caller, self.project.id, place, value)).version_index
+    async def _publish(self, place: str, value: Json, after: Dataset | None) -> None:
+        """Store a version; raises Conflict where another one came behind the one that it was made of."""
+        digest = "" if after is None else after.row.digest
+        caller, project_id = self.project.caller, self.project.id
+        await self._records.publish(caller, project_id, place, {**object_value(CLASS), **value}, digest)
 
     def _table_ref(self, digest: str) -> str:
         return f"{refs.INTERNAL}{self.project.internal}/table/{digest}"

@@ -192,13 +192,13 @@ class StoredPrompts(OfProjectStore):
                 raise InvalidRequest(
                     "Previous versions have different prompt type. Create a new prompt with a different name."
                 )
-            wanted_tags = (before.tags or []) if wanted_tags is None else wanted_tags
         made = await self._records.publish(
             project.caller, project.id, place, _value(name, content, config, commit_message)
         )
         if aliases:
             await self._store.objects.set_aliases(project.internal, place, made.digest, aliases, project.caller.user)
-        await self._set_tags(place, wanted_tags or [])
+        if wanted_tags is not None or (before is not None and before.tags):
+            await self._store.objects.set_tags(project.internal, place, wanted_tags, project.caller.user)
         return await self.find(name, version=made.version_index + 1)
 
     async def add_labels(self, name: str, version: int, labels: Sequence[str]) -> Prompt:
@@ -279,17 +279,6 @@ class StoredPrompts(OfProjectStore):
         known.count(len(used.content))
         known.used[found[0]] = used
         return used
-
-    async def _set_tags(self, place: str, tags: Sequence[str]) -> None:
-        """Give all versions the same tags, as Langfuse has them of the prompt."""
-        project, objects = self.project.internal, self._store.objects
-        wanted = ObjectFilter(object_ids=(place,), is_op=False)
-        for row in await objects.query(project, wanted, with_values=False, with_labels=True):
-            held = set(row.tags or ())
-            if missing := set(tags) - held:
-                await objects.add_tags(project, place, row.digest, missing, self.project.caller.user)
-            if surplus := held.difference(tags):
-                await objects.remove_tags(project, place, row.digest, surplus)
 
 
 def _dependencies(content: str | list[Any]) -> list[re.Match[str]]:

@@ -26,7 +26,7 @@ from heddle.compat.langfuse.observation import ERROR, EVENT, GROUPS, SPAN, TYPES
 from heddle.compat.langfuse.scores import to_second
 from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import RequestModel, answer, group
+from heddle.http.routing import RequestModel, answer, group, off_loop
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.read import CallReader
 from heddle.trace.otel.packing import op_object_id
@@ -95,6 +95,7 @@ router: APIRouter = group("Langfuse")
 MOST_OBSERVATIONS = 10_000
 """Of one trace, or of a page of traces."""
 _MOST_SCORES = 1000
+_USUAL_BYTES = 1000
 _KINDS = {name: kind for kind, name in TYPES.items()}
 TraceId = Annotated[str | None, Query(alias="traceId")]
 SessionId = Annotated[str | None, Query(alias="sessionId")]
@@ -246,13 +247,16 @@ async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadS
     selection = Selection()
     selection.equals("traceId", trace_id)
     given, _ = await scores.query(selection, _MOST_SCORES, 0)
-    return answer(
-        {
-            **root.trace(),
-            **sum_up(found),
-            "observations": [one.whole() for one in found],
-            "scores": [to_second(score, scores.project.id) for score in given],
-        }
+    return await off_loop(
+        len(found) * _USUAL_BYTES,
+        lambda: answer(
+            {
+                **root.trace(),
+                **sum_up(found),
+                "observations": [one.whole() for one in found],
+                "scores": [to_second(score, scores.project.id) for score in given],
+            }
+        ),
     )
 
 

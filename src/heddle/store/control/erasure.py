@@ -84,11 +84,13 @@ class Erasure(Repository):
                 return
 
     async def project(self, project: str, job_id: str, counts: Counts) -> None:
-        """Remove everything of a project but the job that does it."""
+        """Remove everything of a project but the job that does it, and other purges that are still to be done."""
         for erased in PROJECT_TABLES:
             condition = erased.within([project])
             if erased.table is eval_jobs:
-                condition = sa.and_(condition, eval_jobs.c.id != job_id)
+                c = eval_jobs.c
+                is_waiting = sa.and_(c.kind == PURGE_JOB, c.state.in_((QUEUED, RUNNING)))
+                condition = sa.and_(condition, c.id != job_id, ~is_waiting)
             await self._remove(erased, condition, counts)
         entity, _, name = (refs.external_project(project) or "/").partition("/")
         named = jsontext.dumps({"entity": entity, "project": name})[1:-1]

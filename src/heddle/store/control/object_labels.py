@@ -54,6 +54,24 @@ def set_alias(connection: sa.Connection, project: str, object_id: str, digest: s
     upsert(connection, object_aliases, _ALIAS_IDENTITY, row | {"updated_at": times.now()})
 
 
+def set_tags(
+    connection: sa.Connection,
+    project: str,
+    object_id: str,
+    digests: Sequence[str],
+    wanted: Collection[str] | None,
+    user: str,
+) -> None:
+    """Give versions the same tags and no others; None stands for all that any of them has."""
+    mine = sa.and_(tags.project == project, tags.object_id == object_id)
+    held = {(row.digest, row.tag) for row in connection.execute(sa.select(tags.digest, tags.tag).where(mine))}
+    if wanted is None:
+        wanted = {tag for digest, tag in held if digest in digests}
+    connection.execute(object_tags.delete().where(mine, tags.tag.not_in(wanted)))
+    for digest, tag in sorted({(digest, tag) for digest in digests for tag in wanted} - held):
+        TAGS.insert_new(connection, TagRow(project, object_id, digest, tag, user, times.now()))
+
+
 def alias_target(connection: sa.Connection, project: str, object_id: str, alias: str) -> str | None:
     """The digest that an alias points to."""
     mine = sa.and_(*aliased_to(project, object_id), aliases.alias == alias)

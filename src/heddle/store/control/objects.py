@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import orjson
 import sqlalchemy as sa
 
-from heddle.errors import InvalidRequest, NotFound
+from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
 from heddle.store.control.redaction import RedactedRepository, Redaction
@@ -25,7 +24,8 @@ PAGE = 100
 class NewVersion:
     """A version to create; `val` is its JSON text as it is to be returned, refs internal.
 
-    `size` is the length in bytes of the text that its digest is of: what Weave stores and counts.
+    `size` is the length in bytes of the text that its digest is of: what Weave stores and counts. `after` is the digest
+    of the version that must be the latest until then, empty where there must be none.
     """
 
     project: str
@@ -37,6 +37,7 @@ class NewVersion:
     base_object_class: str | None
     leaf_object_class: str | None
     user: str
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class Objects(RedactedRepository):
     async def create(self, new: NewVersion) -> None:
         """Store a version, or revive or keep the one with its digest, and make it the latest.
 
-        Raises InvalidRequest when live versions of that name and kind have another base class.
+        Raises InvalidRequest when live versions of that name and kind have another base class, and Conflict.
         """
         (val,) = await self._redaction.texts(new.project, "val", [new.val])
         redacted = replace(new, val=val)
@@ -316,8 +317,7 @@ class Objects(RedactedRepository):
         return [(row.project, _version(row)) for row in await self._tuples(query)]
 
     async def _tell(self, base_class: str | None) -> None:
-        observer = self.observers.get(base_class or "")
-        if observer is not None:
+        if (observer := self.observers.get(base_class or "")) is not None:
             await observer()
 
     @writes
@@ -326,14 +326,21 @@ class Objects(RedactedRepository):
     ) -> None:
         """Tag a live version; raises NotFound when there is none."""
         _require_live(connection, project, object_id, digest)
-        held = sa.select(labels.tags.tag).where(labels.is_tagged(project, object_id, digest))
-        for tag in sorted(set(tags).difference(connection.execute(held).scalars())):
-            labels.TAGS.insert(connection, labels.TagRow(project, object_id, digest, tag, user, times.now()))
+        for tag in sorted(set(tags)):
+            labels.TAGS.insert_new(connection, labels.TagRow(project, object_id, digest, tag, user, times.now()))
 
     async def remove_tags(self, project: str, object_id: str, digest: str, tags: Collection[str]) -> None:
         """Take tags off a version; what is not there is passed over."""
         mine = labels.is_tagged(project, object_id, digest)
         await self._execute(labels.object_tags.delete().where(mine, labels.tags.tag.in_(tags)))
+
+    @writes
+    def set_tags(
+        self, connection: sa.Connection, project: str, object_id: str, tags: Collection[str] | None, user: str
+    ) -> None:
+        """Give all live versions the same tags: these, or with None those that any of them has."""
+        live = sa.select(_v.digest).where(*_of_object(project, object_id), _v.deleted_at.is_(None))
+        labels.set_tags(connection, project, object_id, connection.execute(live).scalars().all(), tags, user)
 
     @writes
     def set_aliases(
@@ -377,12 +384,12 @@ class Objects(RedactedRepository):
 
     async def values(self, project: str, wanted: Collection[str]) -> dict[str, str | None]:
         """JSON text by internal ref, the ref's path inside the value included; None for what is missing or deleted."""
-        parsed = {ref: target for ref in wanted if (target := _parse(ref)) is not None and target.project == project}
+        parsed = {ref: target for ref in wanted if (target := refs.try_parse(ref)) and target.project == project}
         found = await self.contents(project, {(target.name, target.version) for target in parsed.values()})
         values: dict[str, str | None] = dict.fromkeys(wanted)
         for ref, target in parsed.items():
             text = found.get((target.name, target.version))
-            values[ref] = text if text is None or not target.edges else _inside(text, target.edges)
+            values[ref] = text if text is None or not target.edges else refs.follow_in_text(text, target.edges)
         return values
 
 
@@ -395,8 +402,14 @@ def _resolve_alias(connection: sa.Connection, project: str, object_id: str, name
 def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
     mine = sa.and_(*_of_object(new.project, new.object_id), _v.digest == new.digest)
     known = connection.execute(sa.select(_v.number, _v.deleted_at).where(mine)).first()
-    if known is None or known.deleted_at is not None:
+    is_new = known is None or known.deleted_at is not None
+    if is_new:
         _refuse_other_class(connection, new)
+    if new.after is not None:
+        latest = _latest_digests(connection, new.project, new.kind, [new.object_id])
+        if latest.get(new.object_id, "") != new.after:
+            raise Conflict(f"Another version of {new.object_id} has been stored since")
+    if is_new:
         fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": new.size, "is_latest": 0}
         fields |= {"base_object_class": new.base_object_class, "leaf_object_class": new.leaf_object_class}
         if known is None:
@@ -480,18 +493,3 @@ def _found(connection: sa.Connection, project: str, query: sa.Select[Any], with_
             version.tags = sorted(tags.get(key, ()))
             version.aliases = [*([LATEST] if is_derived else []), *aliases.get(key, ())]
     return found
-
-
-def _parse(ref: str) -> refs.Ref | None:
-    try:
-        target = refs.parse(ref)
-    except InvalidRequest:
-        return None
-    return target if target.kind in ("object", "op") else None
-
-
-def _inside(text: str, edges: Sequence[refs.Edge]) -> str | None:
-    value = orjson.loads(text)
-    for edge, part in edges:
-        value = refs.follow_edge(value, edge, part)
-    return None if value is None else orjson.dumps(value).decode()

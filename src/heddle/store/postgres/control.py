@@ -119,13 +119,14 @@ class PostgresExecutor:
 
     def _until_committed(self, work: Callable[[sa.Connection], T]) -> T:
         deadline = time.monotonic() + _CONFLICT_SECONDS
-        tries = lost = 0
+        tries = taken = lost = 0
         while True:
             attempt = _Attempt(self._writers.engine)
             try:
                 return attempt.run(work)
             except sa.exc.SQLAlchemyError as error:
-                if time.monotonic() < deadline and (is_conflict(error) or (is_taken(error) and tries < _TAKEN_TRIES)):
+                taken += is_taken(error)
+                if time.monotonic() < deadline and (is_conflict(error) or (is_taken(error) and taken <= _TAKEN_TRIES)):
                     tries += 1
                     with self._stats.lock:
                         self._stats.again += 1

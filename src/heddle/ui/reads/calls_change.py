@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ from fastapi import Request, Response
 from pydantic import Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
-from heddle.errors import InvalidRequest
+from heddle.errors import Conflict, InvalidRequest
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.http.routing import PricesDep, RequestModel, StoreDep, Writer, answer, group, parse_body, validate
 from heddle.store.base import Store
@@ -25,6 +26,7 @@ from heddle.wire.records import NewFeedback, Records, object_value
 router = group("Pages")
 KIND = "change_calls"
 MOST = 100_000
+_ATTEMPTS = 20
 _NAMES = uuid.UUID("0d0b7a60-6f8e-5b63-8a5f-2c9a1c1f3f11")
 _NEWEST_FIRST = (SortTerm("started_at", True), SortTerm("id", True))
 
@@ -148,30 +150,36 @@ class CallChanges:
 
         columns = frozenset(path.partition(".")[0] for path in wanted.columns.values()) & {"inputs", "output"}
         done = await self._each(replace(query, columns=columns), run, 0, store)
-        base, value = await _base_table(self._store, caller, body, wanted)
-        before: list[str] = []
-        if base:
-            count = await self._store.tables.count(project, base) or 0
-            known = await self._store.tables.digests_at(project, base, range(count))
-            before = [known[place] for place in range(count)]
-        table = await self._records.join_table(caller, body.project_id, [*before, *digests])
-        value["rows"] = f"{refs.INTERNAL}{project}/table/{table}"
-        made = await self._records.publish(caller, body.project_id, wanted.name, value)
-        return {**done, "name": wanted.name, "digest": made.digest}
+        for _ in range(_ATTEMPTS):
+            base, value, after = await _base_table(self._store, caller, body, wanted)
+            before: list[str] = []
+            if base:
+                count = await self._store.tables.count(project, base) or 0
+                known = await self._store.tables.digests_at(project, base, range(count))
+                before = [known[place] for place in range(count)]
+            table = await self._records.join_table(caller, body.project_id, [*before, *digests])
+            value["rows"] = f"{refs.INTERNAL}{project}/table/{table}"
+            with suppress(Conflict):
+                made = await self._records.publish(caller, body.project_id, wanted.name, value, after)
+                return {**done, "name": wanted.name, "digest": made.digest}
+        raise Conflict(f"Others change the dataset {wanted.name} all the time; try again")
 
 
-async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: AppendRows) -> tuple[str, Json]:
-    """The table of the dataset (empty for a new one) and the value of its next version; raises InvalidRequest."""
+async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: AppendRows) -> tuple[str, Json, str]:
+    """The table of the dataset, the value of its next version, and the digest of its latest one; raises InvalidRequest.
+
+    For a new one table and digest are empty.
+    """
     found = await store.objects.read(caller.open(body.project_id), wanted.name, "latest")
     if found is None or found.deleted_at is not None:
-        return "", object_value("Dataset", name=wanted.name, description=None)
+        return "", object_value("Dataset", name=wanted.name, description=None), ""
     if wanted.is_new:
         raise InvalidRequest(f"There is a dataset {wanted.name} already: choose it above")
     value = orjson.loads(found.val or "null")
     rows = value.get("rows") if isinstance(value, dict) else None
     if not isinstance(rows, str) or not rows.startswith(refs.INTERNAL):
         raise InvalidRequest(f"{wanted.name} is no dataset with a table of rows")
-    return refs.parse(rows).name, value
+    return refs.parse(rows).name, value, found.digest
 
 
 def row_of(call: CallRow, columns: dict[str, str]) -> Json:

@@ -1,0 +1,91 @@
+"""Versions of objects that are made of the newest one, and what a purge of a project leaves: purges that wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from heddle.errors import Conflict, InvalidRequest
+from heddle.settings import Settings
+from heddle.store.base import ControlGroups
+from heddle.store.control.erasure import PURGE_JOB, Counts
+from heddle.store.control.eval_jobs import JobRow
+from heddle.store.control.objects import NewVersion, ObjectFilter
+from heddle.store.control.table_rows import ControlRowTexts
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteControl, open_file
+from heddle.wire import refs
+
+PROJECT = refs.internal_project("team/one")
+
+
+def run(folder: Path, work: Callable[[ControlGroups], Awaitable[None]]) -> None:
+    """Do something with the control tables of a new folder."""
+
+    async def opened() -> None:
+        settings = Settings(data=str(folder))
+        control = SqliteControl(settings, folder / DATABASE, open_file(settings, folder / DATABASE))
+        try:
+            await work(ControlGroups(control.executor, control.keys, control.spans, ControlRowTexts(control.executor)))
+        finally:
+            await control.close()
+
+    asyncio.run(opened())
+
+
+def version(digit: int, after: str | None = None, base: str | None = None) -> NewVersion:
+    """A version whose digest is one digit, many times."""
+    return NewVersion(PROJECT, "object", "o", str(digit) * 43, f'{{"n":{digit}}}', 7, base, None, "me", after)
+
+
+def test_a_version_comes_behind_the_one_that_it_was_made_of_or_not_at_all(tmp_path: Path) -> None:
+    async def work(store: ControlGroups) -> None:
+        await store.objects.create(version(0, after=""))
+        await store.objects.create(version(1, after="0" * 43))
+        for stale in ("0" * 43, ""):
+            for digit in (0, 2):  # one that is there would become the latest
+                with pytest.raises(Conflict):
+                    await store.objects.create(version(digit, after=stale))
+        with pytest.raises(InvalidRequest):
+            await store.objects.create(version(3, after="", base="Model"))
+        found = await store.objects.query(PROJECT, ObjectFilter())
+        assert [(row.val, row.is_latest) for row in found] == [('{"n":0}', False), ('{"n":1}', True)]
+
+    run(tmp_path, work)
+
+
+def test_all_versions_have_the_same_tags(tmp_path: Path) -> None:
+    async def work(store: ControlGroups) -> None:
+        async def tags() -> list[list[str] | None]:
+            return [row.tags for row in await store.objects.query(PROJECT, ObjectFilter(), with_labels=True)]
+
+        for digit in range(2):
+            await store.objects.create(version(digit))
+        await store.objects.add_tags(PROJECT, "o", "0" * 43, ["a"], "me")
+        await store.objects.add_tags(PROJECT, "o", "0" * 43, ["a", "b"], "me")
+        await store.objects.set_tags(PROJECT, "o", None, "me")
+        assert await tags() == [["a", "b"], ["a", "b"]]
+        await store.objects.set_tags(PROJECT, "o", ["c", "b"], "me")
+        assert await tags() == [["b", "c"], ["b", "c"]]
+        await store.objects.set_tags(PROJECT, "o", [], "me")
+        assert await tags() == [[], []]
+
+    run(tmp_path, work)
+
+
+def test_a_purge_of_a_project_leaves_the_purges_that_wait(tmp_path: Path) -> None:
+    async def work(store: ControlGroups) -> None:
+        for name, kind, state in (
+            ("own", PURGE_JOB, "running"),
+            ("waits", PURGE_JOB, "queued"),
+            ("done", PURGE_JOB, "succeeded"),
+            ("other", "replay", "queued"),
+        ):
+            row = JobRow(id=name, kind=kind, project_id="team/one", body={}, caller={}, created_at=0, state=state)
+            await store.eval_jobs.add(row, 9)
+        await store.erasure.project(PROJECT, "own", Counts())
+        found = [name for name in ("own", "waits", "done", "other") if await store.eval_jobs.find("team/one", name)]
+        assert found == ["own", "waits"]
+
+    run(tmp_path, work)
