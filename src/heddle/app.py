@@ -1,8 +1,5 @@
 """Builds the application of the whole server: every route over its services."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from fastapi import FastAPI
 
 from heddle.first_routes import first_routes
@@ -10,27 +7,18 @@ from heddle.http.application import build_application, order_routes
 from heddle.http.routing import Route
 from heddle.http.state import ServerState
 from heddle.quotas import check_groups, parse_quotas
-from heddle.services import open_services
 from heddle.settings import BadSetting, Settings
 
 
-def create_app(settings: Settings, services: ServerState | None = None) -> FastAPI:
-    """The application; it opens the services itself when none are given. Raises BadSetting."""
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_services(settings) as opened:
-            app.state.services = opened
-            yield
-
+def create_app(settings: Settings, services: ServerState) -> FastAPI:
+    """The application; raises BadSetting."""
     for name in ("project_quotas", "key_quotas"):
         if quotas := parse_quotas(getattr(settings, name)):
             try:
                 check_groups(quotas, {route.group for route in served_routes()})
             except ValueError as problem:
                 raise BadSetting(f"{name} cannot be used: {problem}") from None
-    opening = lifespan if services is None else None
-    return build_application(first_routes(), services, later=served_routes, lifespan=opening)
+    return build_application(first_routes(), services, later=served_routes)
 
 
 def served_routes() -> list[Route]:

@@ -205,7 +205,7 @@ class Authenticator:
     BELIEVED_SECONDS = 0.5
     MOST_ENTRIES = 10_000
 
-    def __init__(self, keys: Keys, needs_key: bool, sessions: Sessions | None = None) -> None:
+    def __init__(self, keys: Keys, needs_key: bool, sessions: Sessions) -> None:
         self._keys = keys
         self._sessions = sessions
         self.needs_key = needs_key
@@ -219,7 +219,7 @@ class Authenticator:
         if not self.needs_key:
             return LOCAL
         key = api_key(headers)
-        token = None if key or self._sessions is None else session_token(headers, method)
+        token = None if key else session_token(headers, method)
         if key is None and token is None:
             raise NotAuthenticated(await self._explain(f"This server needs an API key; {_HOW}"))
         entry = hash_key(key) if key is not None else "session " + hash_key(token or "")
@@ -236,7 +236,7 @@ class Authenticator:
 
     async def _look_up(self, entry: str) -> tuple[float, Caller | NotAuthenticated]:
         is_session, now = entry.startswith("session "), times.now()
-        if is_session and self._sessions is not None:
+        if is_session:
             row = await self._sessions.find(entry.removeprefix("session "), now)
         else:
             row = await self._keys.find(entry)

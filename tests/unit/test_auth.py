@@ -60,7 +60,9 @@ class Rows:
 )
 def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
     assert api_key(headers) == KEY
-    assert asyncio.run(Authenticator(Rows(), needs_key=True).authenticate(headers)).user == "ann"
+    assert (
+        asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(None)).authenticate(headers)).user == "ann"
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
 )
 def test_nobody_is_recognised_and_the_reason_is_said(headers: dict[bytes, bytes], why: str) -> None:
     with pytest.raises(NotAuthenticated, match=why) as refused:
-        asyncio.run(Authenticator(Rows(), needs_key=True).authenticate(headers))
+        asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(None)).authenticate(headers))
     assert refused.value.headers == {"WWW-Authenticate": 'Basic realm="heddle"'}
 
 
@@ -139,25 +141,25 @@ def test_a_session_is_worth_what_its_key_is() -> None:
 def test_who_has_no_key_learns_how_the_first_is_made() -> None:
     rows = Rows()
     rows.rows = {}
-    gate = Authenticator(rows, needs_key=True)
+    gate = Authenticator(rows, needs_key=True, sessions=Sessions(None))
     for headers in ({}, {b"authorization": BASIC}):
         with pytest.raises(NotAuthenticated, match="heddle keys create"):
             asyncio.run(gate.authenticate(headers))
     rows.rows = {hash_key(KEY): Row()}
     with pytest.raises(NotAuthenticated) as refused:
-        asyncio.run(Authenticator(rows, needs_key=True).authenticate({}))
+        asyncio.run(Authenticator(rows, needs_key=True, sessions=Sessions(None)).authenticate({}))
     assert "heddle keys create" not in refused.value.reason
 
 
 def test_without_auth_everybody_is_the_local_user_whatever_they_send() -> None:
-    gate = Authenticator(Rows(), needs_key=False)
+    gate = Authenticator(Rows(), needs_key=False, sessions=Sessions(None))
     for headers in ({}, {b"authorization": BASIC}, {b"authorization": b"Basic ???"}):
         assert asyncio.run(gate.authenticate(headers)) is LOCAL
 
 
 def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
     rows = Rows()
-    gate = Authenticator(rows, needs_key=True)
+    gate = Authenticator(rows, needs_key=True, sessions=Sessions(None))
 
     async def many() -> None:
         ADDRESS.set("192.0.2.1")
@@ -173,7 +175,7 @@ def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
 
 def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows()
-    gate = Authenticator(rows, needs_key=True)
+    gate = Authenticator(rows, needs_key=True, sessions=Sessions(None))
     now = 1000.0
     monkeypatch.setattr("heddle.auth.time.monotonic", lambda: now)
     assert asyncio.run(gate.authenticate({b"authorization": BASIC})).user == "ann"

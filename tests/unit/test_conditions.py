@@ -13,6 +13,7 @@ from heddle.errors import InvalidRequest
 from heddle.store.query.compiler import Compiler
 from heddle.store.sqlite import call_bodies
 from heddle.store.sqlite.call_table import SqliteCallTable
+from heddle.store.sqlite.names import NameReader
 from heddle.wire import jsontext
 from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
@@ -104,7 +105,7 @@ def database() -> sqlite3.Connection:
 
 def answered(raw: sqlite3.Connection, document: Any, expression: Any, column: str = "inputs") -> bool | None:
     """The condition's value for one call with this document in a column: true, false or unknown."""
-    table = SqliteCallTable(CallsQuery("ZS9w"), 1)
+    table = SqliteCallTable(CallsQuery("ZS9w"), 1, raw, NameReader())
     sql = Compiler(table.dialect, table.resolve).condition(parse_query({"$expr": expression}))
     held = {"inputs": "{}", "attributes": "{}", "otel_dump": None, column: jsontext.dumps(document)}
     raw.execute("INSERT OR REPLACE INTO body_in VALUES (1, :inputs, :attributes, :otel_dump)", held)

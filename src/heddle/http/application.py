@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
@@ -36,16 +35,9 @@ class LaterRoutes(BaseRoute):
 
 
 def build_application(
-    routes: Sequence[Route],
-    services: ServerState | None,
-    *,
-    later: Callable[[], list[Route]] | None = None,
-    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+    routes: Sequence[Route], services: ServerState, *, later: Callable[[], list[Route]] | None = None
 ) -> FastAPI:
-    """The application of these routes, tried in their order.
-
-    `later` loads every route when none of these serves a request; `lifespan` opens the services where there are none.
-    """
+    """The application of these routes, tried in their order; `later` loads every route when none serves a request."""
     app = FastAPI(
         title="heddle",
         version=heddle.__version__,
@@ -55,7 +47,6 @@ def build_application(
         strict_content_type=False,
         # `http.span_export` has a span of each request; the framework would look for a provider at each.
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        lifespan=lifespan,
         middleware=[Middleware(RequestMiddleware, hot=HotRoutes(routes))],
     )
     app.state.services = services

@@ -101,6 +101,14 @@ class Window:
         return sa.and_(*tests)
 
 
+_targets = Prepared(
+    sa.select(feedback.c.weave_ref)
+    .where(feedback.c.project == sa.bindparam("of_project"), feedback.c.creator == sa.bindparam("by_creator"))
+    .where(Listed(feedback.c.weave_ref, "about"))
+    .distinct()
+)
+
+
 class FeedbackRows(RedactedRepository):
     """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
 
@@ -138,10 +146,8 @@ class FeedbackRows(RedactedRepository):
         self, connection: sa.Connection, project: str, weave_refs: Collection[str], creator: str
     ) -> list[str]:
         """Those of some refs that a creator's rows are about."""
-        c = feedback.c
-        held = sa.select(c.weave_ref).where(c.project == project, c.creator == creator).distinct()
-        parts = (connection.execute(held.where(c.weave_ref.in_(part))) for part in batched(sorted(weave_refs)))
-        return [ref for part in parts for ref in part.scalars()]
+        found = _targets(connection, of_project=project, by_creator=creator, about=list(weave_refs))
+        return [ref for (ref,) in found]
 
     async def move(self, project: str, targets: Mapping[str, str], creator: str) -> None:
         """Give a creator's rows about some refs other refs."""

@@ -48,9 +48,7 @@ class SqliteCallTable(CallTable):
     label = "(SELECT label FROM names WHERE k = c.op)"
     call = "u.rid"
 
-    def __init__(
-        self, query: CallsQuery, number: int, raw: sqlite3.Connection | None = None, names: NameReader | None = None
-    ) -> None:
+    def __init__(self, query: CallsQuery, number: int, raw: sqlite3.Connection, names: NameReader) -> None:
         self.parameters = Parameters()
         super().__init__(SqliteDialect(self.parameters), query)
         self._number = number
@@ -144,7 +142,6 @@ class SqliteCallTable(CallTable):
 
     def among_names(self, column: str, names: Sequence[str]) -> str:
         """Membership in numbers that stand in the text, as there may be more than SQLite binds."""
-        assert self._raw is not None and self._names is not None
         numbers = self._names.numbers(self._raw, names)
         column = f"c.{_NUMBERED[column]}" if column in _NUMBERED else column
         if len(numbers) == 1:
