@@ -189,6 +189,11 @@ def test_what_stands_at_a_path_is_taken_out_of_other_texts_however_it_is_nested(
     assert redactor.text("Augusta, Lady Byron: no") == "[redacted path], Lady [redacted path]: no"
 
 
+def test_a_host_right_behind_an_address_has_no_name_of_its_own() -> None:
+    redactor = Redactor(RedactionRules(("email",)))
+    assert redactor.text("ada@example.com@example.org") == "[redacted email]@example.org"
+
+
 def test_numbers_of_cards_have_their_length_and_their_check() -> None:
     redactor = Redactor(RedactionRules(("card",)))
     for text, kept in (

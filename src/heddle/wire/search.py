@@ -233,8 +233,6 @@ def folded(text: str) -> str:
 
 
 def _fold_marks(text: str) -> str:
-    if text.isascii():
-        return text
     return unicodedata.normalize("NFC", _MARK.sub("", unicodedata.normalize("NFD", text)))
 
 

@@ -111,6 +111,30 @@ def test_tokens_are_those_of_the_slow_reference(width: int, alone: bool) -> None
     assert tokens == expected
 
 
+@pytest.mark.parametrize("width", [50, 3000])
+def test_a_top_p_that_rounds_to_1_limits_nothing(width: int) -> None:
+    count = 200
+    random = np.random.default_rng(5)
+    logits = random.standard_normal((count, width)).astype(np.float32)
+    uniform = random.random((9, count)).astype(np.float32)
+    plain, rounded, limited = (
+        [Sampling(max_tokens=1, seed=0, top_p=top_p)] * count for top_p in (1.0, 1 - 2**-30, 1 - 2**-20)
+    )
+    assert drawn(logits, rounded, uniform) == drawn(logits, plain, uniform)
+    parameters = [DrawParameters.of(each, width, torch.device("cpu")) for each in (plain, rounded, limited)]
+    assert [each.columns for each in parameters] == [1, 1, 9]
+
+
+def test_a_row_that_is_no_number_harms_no_other_whatever_limits_it() -> None:
+    logits = np.random.default_rng(6).standard_normal((3, 200)).astype(np.float32)
+    logits[1] = np.nan
+    uniform = np.full((9, 3), 0.3, dtype=np.float32)
+    for fields in ({"top_p": 0.9}, {"top_k": 5}, {"top_k": 5, "top_p": 0.5}, {"min_p": 0.1}, {"top_p": 0.001}):
+        sampling = Sampling(max_tokens=1, seed=0, **fields)
+        alone = [drawn(logits[row : row + 1], [sampling], uniform[:, :1])[0] for row in (0, 2)]
+        assert drawn(logits, [sampling] * 3, uniform)[::2] == alone
+
+
 @pytest.mark.parametrize("width", [4, 2000])
 @pytest.mark.parametrize("fields", [{}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}])
 def test_many_draws_follow_the_distribution(width: int, fields: dict[str, Any]) -> None:

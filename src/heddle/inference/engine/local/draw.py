@@ -116,7 +116,7 @@ class DrawParameters:
         temperatures = [max(sampling.temperature, LOWEST_TEMPERATURE) for sampling in samplings]
         min_p = [sampling.min_p for sampling in samplings]
         top_k = [sampling.top_k if 0 < sampling.top_k < vocab_size else 0 for sampling in samplings]
-        top_p = [sampling.top_p for sampling in samplings]
+        top_p = [float(np.float32(sampling.top_p)) for sampling in samplings]  # what is 1 there limits nothing
         limited = [row for row in range(len(samplings)) if top_k[row] or top_p[row] < 1.0]
         looks = [top_k[row] or FIRST_LOOK for row in limited]
         return cls(
@@ -170,14 +170,14 @@ def _cut_top(chances: Tensor, parameters: DrawParameters) -> list[int]:
     kept = (sums - highest < limits) & (highest > 0.0)
     border = highest.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0))
     unsure = whole & (sums[:, -1:] < limits)
-    border.masked_fill_(unsure | (whole & (top_p >= 1.0)), 0.0)
+    border.masked_fill_(unsure, 0.0)
     if every:
         drop_below(chances, border)
     else:
         least = torch.zeros(len(chances), 1, device=chances.device)
         least[rows] = border
         drop_below(chances, least)
-    return rows[(unsure & (top_p < 1.0)).squeeze(1)].tolist()
+    return rows[unsure.squeeze(1)].tolist()
 
 
 def _redraw(tokens: Tensor, chances: Tensor, parameters: DrawParameters, uniform: Tensor, rows: list[int]) -> None:
@@ -201,7 +201,7 @@ def _redraw(tokens: Tensor, chances: Tensor, parameters: DrawParameters, uniform
         if attempt == TRIES:
             falling = part.sort(dim=1, descending=True).values
             kept = falling.cumsum(1) - falling < limit
-            drop_below(part, falling.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)))
+            drop_below(part, falling.gather(1, kept.sum(1, keepdim=True).sub_(1)))
         tokens[index] = _pick(part, uniform[attempt][index])
 
 

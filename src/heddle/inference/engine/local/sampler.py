@@ -279,4 +279,4 @@ class Sampler:
             else:
                 choices.failures[row] = EngineFailed("the model's logits are not numbers")
         for row in (*choices.failures, *choices.ended):
-            choices.tokens[row] = min(max(choices.tokens[row], 0), self._vocab_size - 1)
+            choices.tokens[row] = min(choices.tokens[row], self._vocab_size - 1)
