@@ -289,7 +289,8 @@ class Route(APIRoute):
         left = {"response_model": None, "openapi_extra": None} if answers_itself else {}
         APIRoute.__init__(self, self.path, self.endpoint, **{**self._options, **left})
         model, parts = self._body_model, self.param_convertors
-        if answers_itself and all(hint is model or _is_simple(name, hint, parts) for name, hint in hints.items()):
+        is_alone = answers_itself and not self.dependencies
+        if is_alone and all(hint is model or _is_simple(name, hint, parts) for name, hint in hints.items()):
             self.app, self.is_direct = _direct_app(self.endpoint, hints, model), True
 
     def with_description(self) -> APIRoute:
