@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
     rid: int
     started_at: int | None
-    deleted: bool
+    deleted: int
 
 
 _STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end)]
