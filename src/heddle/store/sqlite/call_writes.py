@@ -37,11 +37,11 @@ def _body_of_end(end: End) -> tuple[str | bytes | int | None, ...]:
 
 
 class Known(NamedTuple):
-    """A call that has a row already; `started_at` is None for a stub."""
+    """A call that has a row already; `started_at` is None for a stub, `deleted` 0 or 1."""
 
     rid: int
     started_at: int | None
-    deleted: bool
+    deleted: int
 
 
 _STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end)]
@@ -116,10 +116,9 @@ class CallWriter:
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
         found: dict[Key, Known] = {}
-        for project, call_id in keys:
-            row = raw.execute(_KNOWN, (call_id, self._names.number(raw, project))).fetchone()
-            if row is not None:
-                found[project, call_id] = Known(row[0], row[1], bool(row[2]))
+        for key in keys:
+            for row in raw.execute(_KNOWN, (key[1], self._names.number(raw, key[0]))):
+                found[key] = Known(*row)
         return found
 
     def _insert(
