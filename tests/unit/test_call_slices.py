@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from heddle import settings
-from heddle.store.sqlite import calls
+from heddle.store.sqlite import call_table
 from heddle.store.sqlite.store import open_store
 from heddle.wire.calls import CallsQuery, Start
 
@@ -29,19 +29,19 @@ async def slices_of(folder: Path, count: int, size: int, columns: frozenset[str]
 
 
 def test_a_slice_of_large_calls_ends_with_its_bytes(tmp_path: Path) -> None:
-    found = asyncio.run(slices_of(tmp_path, 300, calls.SLICE_BYTES // 8, frozenset(("inputs",))))
+    found = asyncio.run(slices_of(tmp_path, 300, call_table.SLICE_BYTES // 8, frozenset(("inputs",))))
     assert max(map(len, found)) == 8
     assert list(chain(*found)) == [f"{number:04}" for number in range(300)]
 
 
 def test_a_slice_of_small_calls_ends_with_its_rows(tmp_path: Path) -> None:
     found = asyncio.run(slices_of(tmp_path, 600, 20, frozenset(("inputs",))))
-    assert max(map(len, found)) == calls.SLICE
+    assert max(map(len, found)) == call_table.SLICE
     assert list(chain(*found)) == [f"{number:04}" for number in range(600)]
 
 
 def test_bytes_that_are_not_read_do_not_count(tmp_path: Path) -> None:
-    found = asyncio.run(slices_of(tmp_path, 200, calls.SLICE_BYTES // 8, frozenset()))
+    found = asyncio.run(slices_of(tmp_path, 200, call_table.SLICE_BYTES // 8, frozenset()))
     assert [len(slice_) for slice_ in found] == [200]
 
 

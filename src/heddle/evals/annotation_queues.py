@@ -10,6 +10,7 @@ from pydantic import Field
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
+from heddle.http.parameters import not_negative, page_limit
 from heddle.http.routing import (
     Annotator,
     Deleter,
@@ -27,8 +28,6 @@ from heddle.http.routing import (
     group,
     json_lines,
     lines,
-    not_negative,
-    page_limit,
 )
 from heddle.settings import Settings
 from heddle.store.control.annotation_queues import (

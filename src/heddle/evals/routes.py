@@ -10,6 +10,7 @@ from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations, read_status
+from heddle.http.parameters import page_limit
 from heddle.http.routing import (
     Empty,
     ProjectReq,
@@ -23,7 +24,6 @@ from heddle.http.routing import (
     answer,
     describe_row,
     group,
-    page_limit,
 )
 from heddle.wire.jsontypes import Json
 

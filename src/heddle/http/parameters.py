@@ -1,11 +1,29 @@
-"""Query parameters that a route does not have."""
+"""Bounds of pages, and query parameters that a route does not have."""
 
 from collections.abc import Iterator
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, TooLarge
+from heddle.settings import Settings
+
+
+def not_negative(value: int | None, name: str) -> int | None:
+    """The value; raises InvalidRequest when it is negative."""
+    if value is not None and value < 0:
+        raise InvalidRequest(f"{name} must not be negative")
+    return None if value is None else min(value, 2**62)
+
+
+def page_limit(settings: Settings, limit: int | None) -> int | None:
+    """The limit of a list; raises TooLarge beyond the setting max_page_rows. None is no limit."""
+    most = settings.max_page_rows
+    if limit is not None and limit > most:
+        raise TooLarge(
+            f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"
+        )
+    return limit
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from heddle.auth import Authenticator, Caller, Scope, is_own_page
-from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge, ValidationFailed
+from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
 from heddle.http.failures import details
 from heddle.http.metrics import NO_GROUP, Metrics
 from heddle.http.quotas import METER, Quotas
@@ -485,23 +485,6 @@ def lines(chunks: AsyncIterator[bytes], kind: type[Lines] = Lines) -> StreamingR
 def json_lines(values: Iterable[Any]) -> bytes:
     """Values as JSON lines with refs in external form."""
     return refs.convert_out(b"".join(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) for value in values))
-
-
-def not_negative(value: int | None, name: str) -> int | None:
-    """The value; raises InvalidRequest when it is negative."""
-    if value is not None and value < 0:
-        raise InvalidRequest(f"{name} must not be negative")
-    return None if value is None else min(value, 2**62)
-
-
-def page_limit(settings: Settings, limit: int | None) -> int | None:
-    """The limit of a list; raises TooLarge beyond the setting max_page_rows. None is no limit."""
-    most = settings.max_page_rows
-    if limit is not None and limit > most:
-        raise TooLarge(
-            f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"
-        )
-    return limit
 
 
 def describe_row(model: type[ResponseModel], row: object, **values: Any) -> Json:

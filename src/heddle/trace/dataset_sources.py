@@ -12,6 +12,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest, NotFound, TooLarge
+from heddle.http.parameters import not_negative, page_limit
 from heddle.http.routing import (
     Deleter,
     ProjectReq,
@@ -24,8 +25,6 @@ from heddle.http.routing import (
     answer,
     describe_row,
     group,
-    not_negative,
-    page_limit,
 )
 from heddle.store.base import Store
 from heddle.store.control.links import Source, SourceRow

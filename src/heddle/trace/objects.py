@@ -13,6 +13,7 @@ from pydantic import AfterValidator, TypeAdapter
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidField, InvalidRequest, ValidationFailed
 from heddle.http.description import body_schema
+from heddle.http.parameters import not_negative, page_limit
 from heddle.http.routing import (
     Deleter,
     Empty,
@@ -28,9 +29,7 @@ from heddle.http.routing import (
     group,
     hot,
     local,
-    not_negative,
     off_loop,
-    page_limit,
     parse_body,
     validate,
 )

@@ -9,7 +9,8 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http.routing import ProjectReq, answer, off_loop, page_limit
+from heddle.http.parameters import page_limit
+from heddle.http.routing import ProjectReq, answer, off_loop
 from heddle.settings import Settings
 from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq

@@ -9,17 +9,8 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from heddle.http.routing import (
-    ProjectReq,
-    Reader,
-    RequestModel,
-    ResponseModel,
-    StoreDep,
-    answer,
-    group,
-    not_negative,
-    off_loop,
-)
+from heddle.http.parameters import not_negative
+from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group, off_loop
 from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of

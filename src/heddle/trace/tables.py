@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from heddle.auth import Scope
 from heddle.errors import Conflict, NotFound
 from heddle.http.description import body_schema
+from heddle.http.parameters import not_negative, page_limit
 from heddle.http.routing import (
     OFF_LOOP_BYTES,
     ProjectReq,
@@ -25,9 +26,7 @@ from heddle.http.routing import (
     check_in_slices,
     group,
     local,
-    not_negative,
     off_loop,
-    page_limit,
     parse_body,
     validate,
 )

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidRequest
+from heddle.http.parameters import not_negative
 from heddle.http.routing import (
     Lines,
     Reader,
@@ -19,7 +20,6 @@ from heddle.http.routing import (
     json_lines,
     lines,
     local,
-    not_negative,
 )
 from heddle.trace.calls.models import PageReq, SortBy
 from heddle.trace.calls.packing import instant

@@ -13,17 +13,8 @@ from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.evals.results.trials import EvalResultsScorerStats, Sums, TrialView, call_about, cost_of, sum_trials
-from heddle.http.routing import (
-    PricesDep,
-    Reader,
-    RequestModel,
-    ResponseModel,
-    SettingsDep,
-    StoreDep,
-    group,
-    not_negative,
-    page_limit,
-)
+from heddle.http.parameters import not_negative, page_limit
+from heddle.http.routing import PricesDep, Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs

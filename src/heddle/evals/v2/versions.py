@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.description import body_schema
-from heddle.http.parameters import KNOWN_PARAMETERS
+from heddle.http.parameters import KNOWN_PARAMETERS, not_negative
 from heddle.http.routing import (
     Deleter,
     NdLines,
@@ -26,7 +26,6 @@ from heddle.http.routing import (
     describe_row,
     json_lines,
     lines,
-    not_negative,
     off_loop,
     validate,
 )

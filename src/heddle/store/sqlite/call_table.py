@@ -5,10 +5,11 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
+from heddle.store.query.calls import CallTable, Position, Selection, expanded, feedback_members
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, conjuncts_of, is_word
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
 from heddle.store.sqlite.call_bodies import WHOLE_DUMP, dump_source, needs_output
@@ -22,6 +23,9 @@ from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallRow, CallsQuery, C
 from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar, Search
 from heddle.wire.query import searches as texts_in
 
+SLICE = 256
+SLICE_BYTES = 256 * 1024
+"""A slice ends at so many rows, or with the row that brings its stored JSON to so many bytes."""
 _COLUMNS = {
     **{column.name: f"c.{column.name}" for column in COLUMNS},
     **{
@@ -193,6 +197,28 @@ def _holds_for_missing(op: str, literal: Scalar) -> bool:
 
 UNFILTERED = 3
 """How many conditions a selection has that takes every live call."""
+
+
+@dataclass(slots=True)
+class Page:
+    """Some selected calls: row numbers, stored bytes, the position of the last, and the rows of the first slice."""
+
+    rids: "array[int]" = field(default_factory=lambda: array("q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
+    last: Position | None = None
+    is_followed: bool = False
+    rows: list[CallRow] = field(default_factory=list)
+
+    def slice_ends(self) -> Iterator[int]:
+        """Where each slice of the rows ends."""
+        count = start = total = 0
+        for count, size in enumerate(self.sizes, 1):
+            total += size
+            if total >= SLICE_BYTES or count - start == SLICE:
+                yield count
+                start, total = count, 0
+        if count > start:
+            yield count
 
 
 @dataclass(slots=True)

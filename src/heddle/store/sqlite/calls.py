@@ -4,7 +4,6 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from heddle.store.sqlite import blocks, usage_repeats
 from heddle.store.sqlite.call_bodies import WHOLE_DUMP
 from heddle.store.sqlite.call_table import (
     SLOW_SECONDS,
+    Page,
     PathIndexes,
     SqliteSelection,
     fetch,
@@ -49,9 +49,6 @@ from heddle.wire.query import Scalar
 from heddle.wire.spans import AgentSpan
 
 _DUMP_BYTES = 4 * 1024 * 1024
-SLICE = 256
-SLICE_BYTES = 256 * 1024
-"""A slice ends at so many rows, or with the row that brings its stored JSON to so many bytes."""
 FIRST_PAGE = 256
 INDEX_SECONDS = 0.5
 """New calls wait so long to be indexed together."""
@@ -77,17 +74,6 @@ _ENDED = """INSERT INTO call_endings (project, call) SELECT project, id FROM cal
     WHERE project = ? AND id = ? AND ended_at IS NOT NULL AND started_at IS NOT NULL AND deleted_at IS NULL"""
 T = TypeVar("T")
 Halves = tuple[Sequence[Start], Sequence[End]]
-
-
-@dataclass(slots=True)
-class _Page:
-    """Some selected calls: row numbers, stored bytes, the position of the last, and the rows of the first slice."""
-
-    rids: "array[int]" = field(default_factory=lambda: array("q"))
-    sizes: "array[int]" = field(default_factory=lambda: array("q"))
-    last: Position | None = None
-    is_followed: bool = False
-    rows: list[CallRow] = field(default_factory=list)
 
 
 class Calls:
@@ -320,7 +306,7 @@ class Calls:
         while True:
             want = page_size if remaining is None else min(page_size, remaining)
             page = await self._page(query, want, remaining, offset, position)
-            ends = [*_slice_ends(page.sizes)]
+            ends = [*page.slice_ends()]
             if page.rows:
                 yield page.rows
                 page.rows = []
@@ -333,11 +319,11 @@ class Calls:
 
     async def _page(
         self, query: CallsQuery, want: int, remaining: int | None, offset: int, position: Position | None
-    ) -> _Page:
+    ) -> Page:
         """The next page with its first slice; an order without a keyset delivers all rows at once."""
 
-        def choose(session: Session) -> _Page:
-            page = _Page(last=position)
+        def choose(session: Session) -> Page:
+            page = Page(last=position)
             selection = self._select(session, query)
             if selection is None:
                 return page
@@ -357,9 +343,9 @@ class Calls:
             page.is_followed = bool(selection.keyset) and len(page.rids) == limit
             return page
 
-        def work(session: Session) -> _Page:
+        def work(session: Session) -> Page:
             page = self._timed(session, query, choose)
-            page.rows = self._fetch(query, page.rids[: next(_slice_ends(page.sizes), 0)], session)
+            page.rows = self._fetch(query, page.rids[: next(page.slice_ends(), 0)], session)
             return page
 
         return await self._readers.read(work)
@@ -491,18 +477,6 @@ class Calls:
                 sql += f" AND c.started_at {operator} ?"
                 parameters.append(instant)
         return sum_turns(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
-
-
-def _slice_ends(sizes: Iterable[int]) -> Iterator[int]:
-    """Where each slice of rows of these sizes ends."""
-    count = start = total = 0
-    for count, size in enumerate(sizes, 1):
-        total += size
-        if total >= SLICE_BYTES or count - start == SLICE:
-            yield count
-            start, total = count, 0
-    if count > start:
-        yield count
 
 
 def _number(session: Session, sql: str, parameters: dict[str, Scalar]) -> int:

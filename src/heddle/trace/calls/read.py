@@ -12,6 +12,7 @@ from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, TooLarge
+from heddle.http.parameters import not_negative
 from heddle.http.routing import (
     Lines,
     Reader,
@@ -23,7 +24,6 @@ from heddle.http.routing import (
     json_lines,
     lines,
     local,
-    not_negative,
     off_loop,
 )
 from heddle.store.base import Store
