@@ -128,3 +128,24 @@ def test_variables_put_in_so_much(wire: Wire, messages: list[Any], variables: di
     inputs = {"model": TINY, "max_tokens": 1, "messages": messages, "template_vars": variables}
     made = wire.post("/completions/create", inputs=inputs if messages else {**inputs, "prompt": "p:latest"})
     assert made["response"]["error"] == "template_vars put more than 8388608 characters in"
+
+
+def test_a_conversation_that_is_too_long_is_not_continued(server: HeddleProcess, project: str) -> None:
+    """All that they hold is read for each answer."""
+    headers = {"openai-project": project, "authorization": "Bearer any"}
+    with httpx.Client(base_url=server.url, headers=headers, timeout=120) as client:
+        kept = client.post("/v1/conversations", json={}).json()["id"]
+        items = [{"role": "user", "content": "word " * 70_000}] * 20
+        answers = [client.post(f"/v1/conversations/{kept}/items", json={"items": items}) for _ in range(11)]
+        assert [answer.status_code for answer in answers] == [200] * 10 + [400]
+        for path in ("/v1/responses", "/v1/responses/input_tokens"):
+            asked = {"model": TINY, "conversation": kept, "input": "hi", "truncation": "auto"}
+            refused = client.post(path, json=asked)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
+            assert "conversation holds more than 67108864 characters" in refused.json()["error"]["message"]
+        newest = client.get(f"/v1/conversations/{kept}/items?limit=20").json()["data"]
+        assert len(newest) == 20
+        for item in newest:
+            assert client.delete(f"/v1/conversations/{kept}/items/{item['id']}").status_code == 200
+        counted = client.post("/v1/responses/input_tokens", json={"model": TINY, "conversation": kept, "input": "hi"})
+        assert "maximum context length" in counted.json()["error"]["message"]

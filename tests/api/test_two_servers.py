@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -156,3 +157,40 @@ def test_items_that_both_append_at_once_are_all_there(servers: Servers) -> None:
         assert set(threads.map(put, range(24))) == {200}
         listed = one.get("/api/public/dataset-items", params={"datasetName": "shared", "limit": 100}).json()["data"]
         assert sorted(item["input"] for item in listed) == list(range(24))
+
+
+def test_scores_that_both_give_a_row_are_all_in_it(servers: Servers) -> None:
+    """The output of a row is made of the calls below it, whichever server stored those."""
+    project, base = "two/scores", "/v2/two/scores"
+    with (
+        httpx.Client(base_url=servers[0].url, timeout=120) as one,
+        httpx.Client(base_url=servers[1].url, timeout=120) as other,
+        ThreadPoolExecutor(8) as threads,
+    ):
+
+        def post(path: str, body: dict[str, Any], client: httpx.Client = one) -> dict[str, Any]:
+            answer = client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            return dict(answer.json())
+
+        def ref(kind: str, name: str, **more: Any) -> str:
+            made = post(f"{base}/{kind}", {"name": name, **more})
+            return f"weave:///{project}/object/{name}:{made['digest']}"
+
+        model = ref("models", "model", source_code="x")
+        scorers = [ref("scorers", f"scorer_{number}", op_source_code="x") for number in range(8)]
+        exam = ref("evaluations", "exam", dataset=ref("datasets", "words", rows=[{"a": 1}]), scorers=[])
+        run = post(f"{base}/evaluation_runs", {"evaluation": exam, "model": model})["evaluation_run_id"]
+        for number in range(4):
+            said = {"model": model, "inputs": {"a": number}, "output": 1, "evaluation_run_id": run}
+            prediction = post(f"{base}/predictions", said)["prediction_id"]
+            post(f"{base}/predictions/{prediction}/finish", {})
+
+            def give(place: int, prediction: str = prediction) -> None:
+                score = {"prediction_id": prediction, "scorer": scorers[place], "value": 1.0, "evaluation_run_id": run}
+                post(f"{base}/scores", score, (one, other)[place % 2])
+
+            list(threads.map(give, range(8)))
+            call = post("/call/read", {"project_id": project, "id": prediction})["call"]
+            row = post("/call/read", {"project_id": project, "id": call["parent_id"]})["call"]
+            assert len(row["output"]["scores"]) == 8

@@ -125,6 +125,14 @@ async def objects(store: ControlGroups) -> list[Any]:
     found.append(await _told(store.objects.create(other)))
     await store.objects.set_aliases(_P, "b", f"{0:043}", ["prod", "latest"], "me")
     await store.objects.add_tags(_P, "b", f"{5:043}", ["x", "a", "x"], "me")
+    await store.objects.add_tags(_P, "b", f"{5:043}", ["x"], "me")
+    await store.objects.set_tags(_P, "a", ["t", "u"], "me")
+    await store.objects.set_tags(_P, "b", None, "me")
+    stale = NewVersion(_P, "object", "b", "8" * 43, "{}", 2, "Model", None, "me", after=f"{5:043}")
+    found += [
+        await _told(store.objects.create(stale)),
+        await _told(store.objects.create(dataclasses.replace(stale, after=""))),
+    ]
     found.append(await store.objects.read(_P, "b", "prod", with_labels=True))
     found.append(await store.objects.delete(_P, "b", ["v0"], "me"))
     found.append(await _told(store.objects.delete(_P, "b", ["v0", "v1"], "me")))
@@ -291,6 +299,8 @@ async def responses(store: ControlGroups) -> list[Any]:
     found += [await store.responses.renew(["r2"]), await store.responses.cut()]
     await store.responses.finish(row(2, status="cancelled"), "c0")
     found += [await store.responses.find(_P, "r2"), await store.responses.find("other", "r2")]
+    # Each has spaces of its own in JSON.
+    found += [await store.responses.chain_chars(_P, "r2") > 0, await store.conversations.chars("c0") > 0]
     found += [await store.conversations.items("c0"), await store.conversations.remove_item(_P, "c0", "first", "me")]
     found += [await store.conversations.update(_P, "c0", {}), await store.conversations.update("other", "c0", {})]
     found += [await store.responses.forget_older(12), await store.responses.delete("other", "r0", "me")]

@@ -26,6 +26,7 @@ MARK = "true"
 MAX_DELETED = 1000
 """How many runs, predictions or scores are deleted at once, as /calls/delete allows."""
 _MAX_OP_NAME = 128
+_ATTEMPTS = 20
 _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
 
@@ -243,6 +244,19 @@ class ProjectCalls:
         latency = None if began is None or ended is None else {"mean": (ended - began) / times.SECOND}
         return _end(row, {"output": prediction.output, "scores": scores, "model_latency": latency})
 
+    async def write_row(
+        self, starts: Sequence[CallStart], ends: Sequence[CallEnd], row: Call, prediction: Call, *added: tuple[str, Any]
+    ) -> None:
+        """Store halves of calls with the end of their row, and that again where another server has changed it, too."""
+        end = await self.end_row(row, prediction, *added)
+        await self.write(starts, [*ends, end])
+        for _ in range(_ATTEMPTS):
+            again = await self.end_row(row, prediction, *added)
+            if again.output == end.output:
+                return
+            end = again
+            await self.write([], [end])
+
     async def refresh_row(self, row_id: str, removed: Collection[str]) -> None:
         """Write the end of a row's call anew when it has ended, for its scores are other ones now.
 
@@ -259,7 +273,7 @@ class ProjectCalls:
                 return
             prediction = await self.find(first_text(row.marks.get("predict_call_id")))
             if prediction is not None:
-                await self.write([], [await self.end_row(row, prediction)])
+                await self.write_row([], [], row, prediction)
 
     async def _scores(self, row: Call, added: tuple[str, Any] | None) -> Json:
         """The scores of a row by scorer; of two by the same scorer the later one counts."""

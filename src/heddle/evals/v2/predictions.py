@@ -189,7 +189,7 @@ async def prediction_finish(prediction_id: str, request: Request, calls: WriteCa
         if row is not None:
             async with calls.lock(row.id):
                 row = await calls.find(row.id) or row
-                await calls.write([], [await calls.end_row(row, prediction)])
+                await calls.write_row([], [], row, prediction)
     return answer({"success": True})
 
 
@@ -246,9 +246,14 @@ async def score_create(request: Request, calls: WriteCalls, records: RecordsDep)
         return answer({"score_id": score_id})
     async with calls.lock(row.id):
         row = await calls.find(row.id) or row
-        has_ended = row.ended_at is not None
-        ends = [end, await calls.end_row(row, prediction, (scorer.name, body.value))] if has_ended else [end]
-        await calls.write([start], ends)
+        added = scorer.name, body.value
+        if row.ended_at is not None:
+            await calls.write_row([start], [end], row, prediction, added)
+        else:
+            await calls.write([start], [end])
+            row = await calls.find(row.id) or row
+            if row.ended_at is not None:  # another server has ended it since
+                await calls.write_row([], [], row, prediction, added)
     return answer({"score_id": score_id})
 
 

@@ -24,7 +24,7 @@ from heddle.inference.chat.request import parse_fields
 from heddle.inference.responses.answer import ResponsesWire
 from heddle.inference.responses.items import InputItem, check_types, new_key, normal_items
 from heddle.inference.responses.request import ResponsesRequest, check_metadata
-from heddle.inference.responses.service import Background, ResponsesDep, find_conversation, owner_of
+from heddle.inference.responses.service import Background, ResponsesDep, check_length, find_conversation, owner_of
 from heddle.inference.service import InferenceDep
 from heddle.store.base import Store
 from heddle.store.control.responses import ConversationRow
@@ -281,6 +281,7 @@ async def create_conversation_items(
         )
     row = await _find(request, caller, store, conversation_id)
     items = _normal(body.items)
+    check_length(await store.conversations.chars(row.id), "conversation")
     await store.conversations.append(row.owner, row.id, items, times.now())
     return plain_answer(item_page(items, len(items), "asc", None))
 
@@ -319,9 +320,7 @@ async def delete_conversation_item(
     """Remove one item from a conversation; returns the conversation."""
     caller = caller.require(Scope.READ)
     row = await _find(request, caller, store, conversation_id)
-    known = {item["id"] for item in await store.conversations.items(row.id)}
-    place = (row.owner, row.id, conversation_item_id)
-    if conversation_item_id not in known or not await store.conversations.remove_item(*place, caller.user):
+    if not await store.conversations.remove_item(row.owner, row.id, conversation_item_id, caller.user):
         raise _unknown_item(conversation_item_id)
     return plain_answer(_shown(row))
 

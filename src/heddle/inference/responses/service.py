@@ -29,7 +29,7 @@ from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.responses import LEASE_SECONDS, OPEN, ConversationRow, ResponseRow
+from heddle.store.control.responses import LEASE_SECONDS, MOST_CHARS, OPEN, ConversationRow, ResponseRow
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
@@ -178,12 +178,15 @@ class Responses:
         """The items before those of a request, and the thread that it goes on with."""
         if request.conversation_id is not None:
             conversation = await find_conversation(self._store, owner, request.conversation_id, "conversation")
+            check_length(await self._store.conversations.chars(conversation.id), "conversation")
             items = await self._store.conversations.items(conversation.id)
             return await asyncio.to_thread(ITEMS.validate_python, items), conversation.id
         previous = request.previous_response_id
         if previous is None:
             return [], None
-        chain = await self._rows.chain(owner, previous) if is_made_here("resp", previous) else []
+        is_ours = is_made_here("resp", previous)
+        check_length(await self._rows.chain_chars(owner, previous) if is_ours else 0, "previous_response_id")
+        chain = await self._rows.chain(owner, previous) if is_ours else []
         if not chain or chain[0].previous_id is not None:
             gone = previous if not chain else chain[0].previous_id or ""
             raise InvalidRequest(
@@ -348,3 +351,9 @@ def _unknown(response_id: str) -> NotFound:
 
 
 ResponsesDep = Annotated[Responses, Depends(Service("responses"))]
+
+
+def check_length(chars: int, param: str) -> None:
+    """Raise InvalidRequest for a conversation or chain that is too long to be continued: all of it is read then."""
+    if chars > MOST_CHARS:
+        raise InvalidRequest(f"{param} holds more than {MOST_CHARS} characters; begin a new one", param=param)

@@ -20,6 +20,8 @@ QUEUED, IN_PROGRESS = "queued", "in_progress"
 OPEN = (QUEUED, IN_PROGRESS)
 LEASE_SECONDS = 30.0
 MOST_ANCESTORS = 10_000
+MOST_CHARS = 64 << 20
+"""Of what a chain or a conversation holds, to be continued: all of it is read then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +135,15 @@ class Responses(RedactedRepository):
 
     async def chain(self, owner: str, response_id: str) -> list[ResponseRow]:
         """A response behind all that it continues, oldest first; the first has a `previous_id` where that is gone."""
-        chain = (
-            sa.select(_c.id, _c.previous_id, sa.literal(0).label("depth"))
-            .where(_c.id == response_id, _c.owner == owner)
-            .cte("chain", recursive=True)
-        )
-        before = responses.alias()
-        chain = chain.union_all(
-            sa.select(before.c.id, before.c.previous_id, chain.c.depth + 1)
-            .join(chain, before.c.id == chain.c.previous_id)
-            .where(before.c.owner == owner, chain.c.depth < MOST_ANCESTORS)
-        )
+        chain = _chain(owner, response_id)
         query = _responses.select().select_from(responses.join(chain, chain.c.id == _c.id))
         return await self._all(_responses, query.order_by(chain.c.depth.desc()))
+
+    async def chain_chars(self, owner: str, response_id: str) -> int:
+        """How long the texts of that chain are."""
+        chain = _chain(owner, response_id)
+        chars = sa.func.sum(_chars(_c.input) + _chars(_c.body))
+        return await self._scalar(sa.select(chars).select_from(responses.join(chain, chain.c.id == _c.id))) or 0
 
     @writes
     def delete(self, connection: sa.Connection, owner: str, response_id: str, user: str) -> bool:
@@ -229,6 +227,11 @@ class Conversations(RedactedRepository):
         rows = await self._all(_items, _items.select(_i.conversation_id == conversation_id).order_by(_i.place))
         return [row.item for row in rows]
 
+    async def chars(self, conversation_id: str) -> int:
+        """How long the texts of the items are."""
+        mine = _i.conversation_id == conversation_id
+        return await self._scalar(sa.select(sa.func.sum(_chars(_i.item))).where(mine)) or 0
+
     async def append(self, owner: str, conversation_id: str, items: Sequence[Json], at: int) -> None:
         """Add items at the end."""
         items = await self._redaction.value(owner, list(items))
@@ -241,6 +244,25 @@ class Conversations(RedactedRepository):
         mine = conversation_items.delete().where(_i.conversation_id == conversation_id, _i.item_id == item_id)
         what = {"id": conversation_id, "item": item_id}
         return _remove(connection, mine, user, "conversation_item.delete", owner, what)
+
+
+def _chars(column: "sa.Column[Any]") -> sa.ColumnElement[int]:
+    return sa.func.length(sa.cast(column, sa.Text))
+
+
+def _chain(owner: str, response_id: str) -> sa.CTE:
+    """The ids of a response and of all that it continues."""
+    chain = (
+        sa.select(_c.id, _c.previous_id, sa.literal(0).label("depth"))
+        .where(_c.id == response_id, _c.owner == owner)
+        .cte("chain", recursive=True)
+    )
+    before = responses.alias()
+    return chain.union_all(
+        sa.select(before.c.id, before.c.previous_id, chain.c.depth + 1)
+        .join(chain, before.c.id == chain.c.previous_id)
+        .where(before.c.owner == owner, chain.c.depth < MOST_ANCESTORS)
+    )
 
 
 def _remove(connection: sa.Connection, mine: sa.Delete, user: str, action: str, owner: str, what: Json) -> bool:

@@ -1,9 +1,10 @@
-"""Versions of objects that are made of the newest one, and what a purge of a project leaves: purges that wait."""
+"""What is made of what was there: versions behind the newest one, chains of responses; and purges that wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from heddle.errors import Conflict, InvalidRequest
@@ -12,6 +13,7 @@ from heddle.store.base import ControlGroups
 from heddle.store.control.erasure import PURGE_JOB, Counts
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.objects import NewVersion, ObjectFilter
+from heddle.store.control.responses import ResponseRow
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
@@ -87,5 +89,29 @@ def test_a_purge_of_a_project_leaves_the_purges_that_wait(tmp_path: Path) -> Non
         await store.erasure.project(PROJECT, "own", Counts())
         found = [name for name in ("own", "waits", "done", "other") if await store.eval_jobs.find("team/one", name)]
         assert found == ["own", "waits"]
+
+    run(tmp_path, work)
+
+
+def test_the_length_of_a_chain_is_that_of_all_that_it_continues(tmp_path: Path) -> None:
+    async def work(store: ControlGroups) -> None:
+        rows = [
+            ResponseRow(
+                id=f"r{number}",
+                owner="me",
+                previous_id=f"r{number - 1}" if number else None,
+                thread_id="t",
+                status="completed",
+                body={"output": [{"n": number}]},
+                input=[{"text": "x" * 100}],
+                created_at=number,
+            )
+            for number in range(3)
+        ]
+        for row in rows:
+            await store.responses.add(row)
+        each = [len(orjson.dumps(row.input)) + len(orjson.dumps(row.body)) for row in rows]
+        assert [await store.responses.chain_chars("me", row.id) for row in rows] == [each[0] * n for n in (1, 2, 3)]
+        assert await store.responses.chain_chars("other", "r2") == await store.conversations.chars("none") == 0
 
     run(tmp_path, work)
