@@ -317,8 +317,11 @@ def _files(data: Path) -> Iterator[Path]:
 
 
 def _verify(database: Path) -> None:
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    try:
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        found = error
     if found != "ok":
         raise HeddleError(f"The copy of the database is damaged: {found}")
 

@@ -167,7 +167,7 @@ def _cut_top(chances: Tensor, parameters: DrawParameters) -> list[int]:
     highest.masked_fill_(torch.arange(parameters.look, device=chances.device) >= inside, 0.0)
     sums = highest.cumsum(1)
     limits = top_p * torch.where(whole, part.sum(1, keepdim=True), sums[:, -1:])
-    kept = (sums - highest < limits) & (highest > 0.0)
+    kept = sums - highest < limits
     border = highest.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0))
     unsure = whole & (sums[:, -1:] < limits)
     border.masked_fill_(unsure, 0.0)
