@@ -14,6 +14,7 @@ import pytest
 
 from heddle.inference.served_model import TINY, TINY_FOLDER
 from heddle.wire.keys import read_scopes
+from tests.support.chat import until
 from tests.support.cli import make_key
 from tests.support.models import make_adapter
 from tests.support.patience import strain
@@ -122,6 +123,8 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
             for kind, place in BOUND.items():
                 keys |= {f"{kind} {role}": made(root, kind, role + place)["key"] for role in ROLES}
             keys |= {TWO + role: made(root, "two", f"{role}:{OWN}", f"viewer:{SPARE}")["key"] for role in ROLES}
+            ended = {"authorization": f"Bearer {keys['expired']}"}
+            until(lambda: client.get("/v1/limits/own", headers=ended).status_code == 401, "the key has ended")
             yield Matrix(client, keys, folder, *tenants)
 
 
