@@ -251,6 +251,11 @@ def test_refs_are_found_wherever_they_stand(wire: Wire) -> None:
     assert len(wire.calls(filter={"input_refs": [ref]})) == 1
     assert len(wire.calls(filter={"output_refs": [f"weave:///{wire.project}/object/data:*"]})) == 1
     assert wire.calls(filter={"input_refs": [f"weave:///{wire.project}/object/dat:*"]}) == []
+    without = {"$eq": [{"$getField": "input_refs"}, {"$literal": None}]}
+    alone = {"project_id": wire.project, "id": "without", "trace_id": "t", "op_name": "o", "inputs": {"a": "text"}}
+    wire.post("/call/start", start={**alone, "started_at": "2026-01-01T00:00:00Z", "attributes": {}})
+    assert [call["id"] for call in wire.calls(query={"$expr": without})] == ["without"]
+    assert "without" not in [call["id"] for call in wire.calls(query={"$expr": {"$not": [without]}})]
     foreign = whole(wire, new_id(), inputs={"x": "weave-trace-internal:///nobody/object/a:b"})
     entity, project = wire.project.split("/")
     refused = wire.client.post(f"/v2/{entity}/{project}/calls/complete", json={"batch": [foreign]})

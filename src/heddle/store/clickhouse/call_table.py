@@ -128,8 +128,8 @@ class ClickhouseCallTable(CallTable):
         chosen = f"queue_id IN {self.bound.values(queues)}"
         return f"(c.id IN (SELECT call_id FROM {self._queue_items} WHERE {chosen}))"
 
-    def has_ref(self, name: str, ref: str) -> str:
-        return f"has(c.{name}, {self.bound.value(ref)})"
+    def has_ref(self, name: str, ref: str | None) -> str:
+        return f"notEmpty(c.{name})" if ref is None else f"has(c.{name}, {self.bound.value(ref)})"
 
     def among_names(self, column: str, names: Sequence[str]) -> str:
         return self._among_names(f"c.{column}", names)

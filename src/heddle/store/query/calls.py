@@ -58,8 +58,8 @@ class CallTable(ABC):
         """The SQL of the first annotation queue that a call is in."""
 
     @abstractmethod
-    def has_ref(self, name: str, ref: str) -> str:
-        """The condition that a call names a ref."""
+    def has_ref(self, name: str, ref: str | None) -> str:
+        """The condition that a call names a ref, or any (None)."""
 
     @abstractmethod
     def in_queue(self, queues: Sequence[str]) -> str:
@@ -217,6 +217,8 @@ class CallMembers:
         return None
 
     def missing(self) -> str | None:
+        if self.item.kind is FieldKind.REFS:
+            return f"(NOT {self.table.has_ref(self.item.column, None)})"
         return self.table.no_feedback(self.item) if self.item.kind is FieldKind.FEEDBACK else None
 
 

@@ -131,9 +131,9 @@ class SqliteCallTable(CallTable):
     def in_queue(self, queues: Sequence[str]) -> str:
         return f"EXISTS (SELECT 1 {self._queue_rows()} AND q.queue_id IN {self.parameters.values(queues)})"
 
-    def has_ref(self, name: str, ref: str) -> str:
+    def has_ref(self, name: str, ref: str | None) -> str:
         rows = f"FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {_side(name)}"
-        return f"EXISTS (SELECT 1 {rows} AND n.v = {self.parameters.value(ref)})"
+        return f"EXISTS (SELECT 1 {rows}{'' if ref is None else f' AND n.v = {self.parameters.value(ref)}'})"
 
     def equals_names(self, column: str, texts: Sequence[str]) -> str | None:
         if column not in _NUMBERED:
