@@ -335,7 +335,9 @@ def dependency(hint: Any) -> Callable[..., Any] | None:
 def _is_simple(name: str, hint: Any, path_parts: Collection[str]) -> bool:
     call = dependency(hint)
     is_ours = call is state_of or isinstance(call, (Service, Needs))
-    return is_ours or hint is Request or (name in path_parts and _unwrap_annotation(hint) is str)
+    checks = any(getattr(part, "metadata", True) for part in getattr(hint, "__metadata__", ()))
+    is_text = name in path_parts and _unwrap_annotation(hint) is str and not checks
+    return is_ours or hint is Request or is_text
 
 
 def _unwrap_annotation(hint: Any) -> Any:
