@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -21,8 +22,6 @@ from tests.support.server import free_port
 
 _HOME = Path("/usr/lib/postgresql")
 _STARTED_WITHIN = 60.0
-_LEFT_OVER = "is still in use"
-"""Ends a start beside processes of a killed server, which end a moment after it."""
 _OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -72,20 +71,13 @@ class PostgresServer:
         arguments += [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         command = [*_as_ordinary_user(), str(self._programs / "postgres"), *arguments]
         log, deadline = self.folder / "log", time.monotonic() + _STARTED_WITHIN
-        self._process = self._launch(command, log)
-        while not self._answers():
-            has_ended = self._process.poll() is not None
-            text = log.read_text()[-4000:] if has_ended else ""
-            if time.monotonic() > deadline or (has_ended and _LEFT_OVER not in text[-500:]):
-                raise RuntimeError(f"PostgreSQL did not start:\n{text or log.read_text()[-4000:]}")
-            time.sleep(0.05)
-            if has_ended:
-                self._process = self._launch(command, log)
-        return self
-
-    def _launch(self, command: list[str], log: Path) -> "subprocess.Popen[bytes]":
         with log.open("ab") as into:
-            return subprocess.Popen(command, stdout=into, stderr=into, cwd="/")
+            self._process = subprocess.Popen(command, stdout=into, stderr=into, cwd="/")
+        while not self._answers():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()[-4000:]}")
+            time.sleep(0.05)
+        return self
 
     def stop(self) -> None:
         """Shut down at once but in order: open connections are told and ended."""
@@ -121,8 +113,11 @@ class PostgresServer:
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
+        # Those of connections outlive a killed server for a moment, and answer.
+        others = psutil.Process(self._process.pid).children(recursive=True)
         self._process.send_signal(number)
         self._process.wait(_STARTED_WITHIN)
+        psutil.wait_procs(others, _STARTED_WITHIN)
         self._process = None
 
     def __enter__(self) -> "PostgresServer":
