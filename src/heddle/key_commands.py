@@ -52,6 +52,7 @@ def _day(micros: int | None) -> str:
     return "never" if micros is None else times.to_iso(micros)[:16].replace("T", " ")
 
 
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")]
 Expires = Annotated[
     str | None, typer.Option("--expires", help="After which time it ends: 90d, 12h, 30m.", metavar="TIME")
 ]
@@ -73,7 +74,7 @@ def create_key(
     entity: Annotated[str | None, typer.Option(help="Where roles and scopes count that name no place.")] = None,
     project: Annotated[str | None, typer.Option(help="The same, for one entity/project.")] = None,
     expires: Expires = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
+    quiet: Quiet = False,
     data: Data = None,
     control: Control = None,
     config: Config = None,
@@ -142,7 +143,7 @@ def rotate_key(
     key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
     overlap: Annotated[str, typer.Option(help="How long the old secret counts: 24h, 30m.", metavar="TIME")] = "0s",
     expires: Expires = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
+    quiet: Quiet = False,
     data: Data = None,
     control: Control = None,
     config: Config = None,
