@@ -28,7 +28,7 @@ logger = logging.getLogger("heddle.store")
 MAX_GROUP_ITEMS = 1000
 MAX_GROUP_BYTES = 4 * 1024 * 1024
 LOG_SECONDS = 2.0
-"""After so long without a write the write-ahead log is emptied into the file."""
+"""After so long without a write the write-ahead log is emptied into the file, and memory for its pages given back."""
 
 
 @dataclass(slots=True)
@@ -112,6 +112,7 @@ class Writer:
     def _has_log(self) -> bool:
         """Empty the log; true where a reader still needs it."""
         try:
+            self._session.raw.execute("PRAGMA shrink_memory")
             return not empty_log(self._session)
         except sqlite3.Error as error:
             logger.warning("the write-ahead log was not emptied: %s", error)
