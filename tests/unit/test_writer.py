@@ -1,6 +1,9 @@
 """Group commit: durable before told, faults undone alone, back-pressure, a full disk."""
 
+import _sqlite3
 import asyncio
+import ctypes
+import gc
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from heddle.errors import Busy, HeddleError, InvalidRequest, StorageFull, Unavai
 from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.writer import Writer
+from tests.support.chat import until
 
 
 class Bench:
@@ -204,6 +208,25 @@ def test_closing_writes_what_waits_and_refuses_more(bench: Bench) -> None:
 
     asyncio.run(run())
     assert len(bench.rows()) == 20
+
+
+def test_a_writer_with_nothing_to_do_keeps_no_pages_in_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ctypes.CDLL(_sqlite3.__file__)
+    library.sqlite3_memory_used.restype = ctypes.c_int64
+    monkeypatch.setattr("heddle.store.sqlite.writer.LOG_SECONDS", 0.01)
+    # Only its own connection is taken into account where no other one is open.
+    gc.collect()
+    before = library.sqlite3_memory_used()
+    held: list[int] = []
+
+    def fill(session: Session) -> None:
+        for _ in range(1000):
+            insert("x" * 8000)(session)
+        held.append(library.sqlite3_memory_used() - before)
+
+    asyncio.run(bench.writer.write(fill))
+    assert held[0] > 4 << 20
+    until(lambda: library.sqlite3_memory_used() - before < 1 << 20, "pages are given back")
 
 
 def test_names_of_an_undone_work_are_made_again(tmp_path: Path) -> None:
