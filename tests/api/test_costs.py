@@ -268,6 +268,37 @@ def test_cached_tokens_are_priced_apart(wire: Wire) -> None:
         assert entry["completion_tokens_total_cost"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("details", "read", "written"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 600, "audio_tokens": None}}, 600, 0),
+        ({"input_tokens_details": {"cached_tokens": 600}}, 600, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 600, "cache_creation_tokens": 100}}, 600, 100),
+        ({"prompt_tokens_details": {"cached_tokens": "600", "cache_write_tokens": 100}}, 600, 100),
+        # What is told twice counts once.
+        ({"cache_read_input_tokens": 500, "prompt_tokens_details": {"cached_tokens": 600}}, 500, 0),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, 0, 0),
+        ({"prompt_tokens_details": [600]}, 0, 0),
+    ],
+)
+def test_cached_tokens_may_be_told_as_parts_of_the_prompt(wire: Wire, details: Json, read: int, written: int) -> None:
+    """As OpenAI and its gateways tell them; the call, its trace and sums of the project agree."""
+    cached = {"cache_read_input_token_cost": 0.001, "cache_creation_input_token_cost": 0.02}
+    create(wire, m={**PRICE, **cached, "effective_date": "2024-01-01T00:00:00Z"})
+    call_id = call_with(wire, {"m": {"prompt_tokens": 1000, "completion_tokens": 10, **details}})
+    expected = {
+        "prompt_tokens_total_cost": pytest.approx((1000 - read - written) * 0.01),
+        "completion_tokens_total_cost": pytest.approx(1),
+        "cache_read_input_tokens_total_cost": pytest.approx(read * 0.001),
+        "cache_creation_input_tokens_total_cost": pytest.approx(written * 0.02),
+    }
+    of_call = costs_of(wire, call_id)["m"]
+    of_trace = wire.post("/calls/usage", call_ids=[call_id], include_costs=True)["call_usage"][call_id]["m"]
+    for entry in (of_call, of_trace):
+        assert {name: entry[name] for name in expected} == expected
+        assert (entry["cache_read_input_tokens"], entry["cache_creation_input_tokens"]) == (read, written)
+
+
 def test_models_without_a_price_have_no_entry(wire: Wire) -> None:
     """Others of the same call do."""
     usage = {"nobody-knows-it": {"prompt_tokens": 7}, "gpt-4o-2024-08-06": {"prompt_tokens": 1000}}

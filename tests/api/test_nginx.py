@@ -92,7 +92,7 @@ def test_the_weave_sdk(site: Site, http: httpx.Client, project: str, tmp_path: P
 @pytest.mark.client
 @pytest.mark.thorough
 def test_the_openai_sdk(site: Site, project: str, tmp_path: Path) -> None:
-    python = ROOT / ".clients" / "openai-3.54.0" / "bin" / "python"
+    python = ROOT / ".clients" / "openai-3.57.0" / "bin" / "python"
     if not python.exists():
         pytest.skip("openai is not installed: run `make clients`")
     client = Client([str(python)], SCENARIOS, site.url, project, tmp_path)

@@ -9,7 +9,7 @@ from tests.support.chat import Chat
 from tests.support.server import HeddleProcess
 from tests.support.vllm_server import ENGINE_NAME
 
-VERSION = "3.54.0"
+VERSION = "3.57.0"
 
 pytestmark = pytest.mark.client
 

@@ -25,7 +25,7 @@ from tests.support.patience import strain
 from tests.support.server import free_port
 
 ADDRESS = re.compile(r"\b(127\.0\.0\.1|localhost):8470\b")
-CLIENTS = {"art": "art-0.5.18", "weave": "weave-0.54.0", "openai": "openai-3.54.0"}
+CLIENTS = {"art": "art-0.5.18", "weave": "weave-0.54.0", "openai": "openai-3.57.0"}
 """Where a program runs that imports a package; all others run beside heddle."""
 OTHERS = {"pre-commit"}
 """Packages that pages have installed and no environment of the tests holds."""

@@ -119,16 +119,23 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, model: str, reported: Mapping[str, Any]) -> "Usage":
-        """An entry of `summary.usage`: both spellings of a count are summed, what is no number counts 0."""
+        """An entry of `summary.usage`: both spellings of a count are summed, what is no number counts 0.
+
+        Tokens of caches may be told as parts of the prompt alone, as APIs of OpenAI and their gateways tell them.
+        """
         get = reported.get
+        told = get("prompt_tokens_details") or get("input_tokens_details")
+        parts: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
         return cls(
             model,
             to_tokens(get("requests")),
             to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
             to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
             None if get("total_tokens") is None else to_tokens(get("total_tokens")),
-            to_tokens(get("cache_read_input_tokens")),
-            to_tokens(get("cache_creation_input_tokens")),
+            to_tokens(get("cache_read_input_tokens")) or to_tokens(parts.get("cached_tokens")),
+            to_tokens(get("cache_creation_input_tokens"))
+            or to_tokens(parts.get("cache_creation_tokens"))
+            or to_tokens(parts.get("cache_write_tokens")),
         )
 
 

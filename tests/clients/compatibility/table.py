@@ -331,7 +331,7 @@ CLIENTS: Sequence[Client] = (
         "weave with litellm",
         "weave litellm mcp gql<4.1",
         "weave_litellm.py",
-        "weather > (litellm.completion > (openai.chat.completions.create), litellm.completion > (openai.chat.completions.create)); litellm.completion! > (openai.chat.completions.create!)",
+        "weather > (litellm.completion, litellm.completion); litellm.completion!",
         "chat user",
     ),
     traces(

@@ -26,12 +26,17 @@ export function usageOf(call) {
       requests: entry.requests ?? null,
       input: (entry.prompt_tokens ?? 0) + (entry.input_tokens ?? 0),
       output: (entry.completion_tokens ?? 0) + (entry.output_tokens ?? 0),
-      cached: entry.cache_read_input_tokens ?? 0,
+      cached: entry.cache_read_input_tokens || partsOf(entry).cached_tokens || 0,
       cost: costOf(costs[model]),
     }));
   const sum = (name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
   const cost = rows.some((row) => row.cost !== null) ? sum("cost") : null;
   return { rows, input: sum("input"), output: sum("output"), cost };
+}
+
+/** What is inside the prompt's tokens, where an entry tells it. */
+function partsOf(entry) {
+  return entry.prompt_tokens_details ?? entry.input_tokens_details ?? {};
 }
 
 function costOf(entry) {
