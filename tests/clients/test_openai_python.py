@@ -104,5 +104,5 @@ def test_rate_limits_and_retries(openai: Client) -> None:
     assert seen["limited"]["patient"] == 200
     retried = seen["retried"]
     assert retried["status"] == 200
-    assert retried["attempts"][:2] == [429, 429] and retried["attempts"][-1] == 200
+    assert retried["attempts"][0] == 429 and retried["attempts"][-1] == 200
     assert retried["retries"] == len(retried["attempts"]) - 1

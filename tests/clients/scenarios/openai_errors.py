@@ -67,7 +67,7 @@ def retried() -> dict[str, Any]:
 
     def watch(response: Any) -> None:
         attempts.append(response.status_code)
-        if len(attempts) == 2:
+        if len(attempts) == 1:
             stream.close()
 
     watched = client.with_options(
