@@ -299,6 +299,15 @@ def test_cached_tokens_may_be_told_as_parts_of_the_prompt(wire: Wire, details: J
         assert (entry["cache_read_input_tokens"], entry["cache_creation_input_tokens"]) == (read, written)
 
 
+def test_thoughts_beside_the_completion_are_paid_as_output(wire: Wire) -> None:
+    """As weave tells Gemini's tokens: its total has them all."""
+    create(wire, m={**PRICE, "effective_date": "2024-01-01T00:00:00Z"})
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "thoughts_tokens": 40, "total_tokens": 150}
+    entry = costs_of(wire, call_with(wire, {"m": usage}))["m"]
+    assert entry["completion_tokens_total_cost"] == pytest.approx(50 * 0.1)
+    assert (entry["prompt_tokens"], entry["completion_tokens"], entry["total_tokens"]) == (100, 50, 150)
+
+
 def test_models_without_a_price_have_no_entry(wire: Wire) -> None:
     """Others of the same call do."""
     usage = {"nobody-knows-it": {"prompt_tokens": 7}, "gpt-4o-2024-08-06": {"prompt_tokens": 1000}}

@@ -17,7 +17,7 @@ _COSTS = (
 )
 NO_MODEL = "usage"
 """The entry of `summary.usage` for a span that names no model."""
-_PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
+_PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "thoughts_tokens")
 
 
 def name_of(call: Call) -> str:

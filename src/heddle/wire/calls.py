@@ -121,7 +121,8 @@ class Usage(NamedTuple):
     def of(cls, model: str, reported: Mapping[str, Any]) -> "Usage":
         """An entry of `summary.usage`: both spellings of a count are summed, what is no number counts 0.
 
-        Tokens of caches may be told as parts of the prompt alone, as APIs of OpenAI and their gateways tell them.
+        Tokens of caches may be told as parts of the prompt alone, as APIs of OpenAI and their gateways tell them;
+        thoughts of Gemini stand beside the completion and are output all the same.
         """
         get = reported.get
         told = get("prompt_tokens_details") or get("input_tokens_details")
@@ -130,7 +131,7 @@ class Usage(NamedTuple):
             model,
             to_tokens(get("requests")),
             to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
-            to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
+            to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")) + to_tokens(get("thoughts_tokens")),
             None if get("total_tokens") is None else to_tokens(get("total_tokens")),
             to_tokens(get("cache_read_input_tokens")) or to_tokens(parts.get("cached_tokens")),
             to_tokens(get("cache_creation_input_tokens"))

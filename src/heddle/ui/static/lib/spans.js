@@ -25,7 +25,7 @@ export function usageOf(call) {
       model,
       requests: entry.requests ?? null,
       input: (entry.prompt_tokens ?? 0) + (entry.input_tokens ?? 0),
-      output: (entry.completion_tokens ?? 0) + (entry.output_tokens ?? 0),
+      output: (entry.completion_tokens ?? 0) + (entry.output_tokens ?? 0) + (entry.thoughts_tokens ?? 0),
       cached: entry.cache_read_input_tokens || partsOf(entry).cached_tokens || 0,
       cost: costOf(costs[model]),
     }));
