@@ -5,8 +5,10 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import pytest
+
 from heddle import settings
-from heddle.store.sqlite import call_table
+from heddle.store.sqlite import call_table, calls
 from heddle.store.sqlite.store import open_store
 from heddle.wire.calls import CallsQuery, Start
 
@@ -60,3 +62,24 @@ def test_calls_are_found_by_any_text_that_an_id_may_be(tmp_path: Path) -> None:
             await store.close()
 
     assert asyncio.run(read()) == ([below], ['"above"', "{}", '"below"', "{}"], {"t1"}, 2)
+
+
+def test_old_calls_go_in_slices_that_let_writers_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "PURGE_SLICE", 4)
+
+    async def purge() -> tuple[int, int, int, list[str]]:
+        store = await open_store(settings.load({"data": str(tmp_path)}, {}))
+        try:
+            starts = [Start(PROJECT, f"{n:02}", "t", "op", n, "{}", "{}", "user") for n in range(11)]
+            await store.calls.write(starts, [])
+            before = store.stats.items
+            removed = await store.calls.purge_older(PROJECT, 9)
+            written = store.stats.items - before
+            left = [row.id async for rows in store.calls.stream(CallsQuery(PROJECT)) for row in rows]
+            return removed, written, await store.calls.purge_older("unknown", 9), left
+        finally:
+            await store.close()
+
+    removed, written, unknown, left = asyncio.run(purge())
+    assert (removed, unknown, left) == (9, 0, ["09", "10"])
+    assert written == 4

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from heddle.store.control import repository
 from heddle.store.control.repository import Instance, ProjectCache
 
 
@@ -34,3 +37,20 @@ def test_what_was_read_while_it_changed_is_read_again() -> None:
 
 def test_nothing_is_remembered_where_other_servers_write() -> None:
     assert asyncio.run(answers(ProjectCache(Instance(is_shared=True)))) == [1, 2, 3]
+
+
+def test_so_many_projects_are_remembered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_MAX_REMEMBERED", 3)
+    looks: list[str] = []
+
+    async def ask(cache: ProjectCache[str], *projects: str) -> None:
+        for project in projects:
+
+            async def look(project: str = project) -> str:
+                looks.append(project)
+                return project
+
+            assert await cache.get(project, look) == project
+
+    asyncio.run(ask(ProjectCache(Instance()), "a", "b", "c", "a", "d", "d", "a"))
+    assert looks == ["a", "b", "c", "d", "a"]
