@@ -17,7 +17,7 @@ from heddle.errors import ExtraMissing, HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.keys import Keys
 from heddle.store.open import migrate as migrate_control
-from heddle.store.open import open_direct
+from heddle.store.open import open_direct, usable_keys
 from heddle.store.postgres.connection import connect
 from heddle.store.postgres.migrate import _config, check_control, current, migrate, statements, version
 from tests.support.postgres import PostgresServer
@@ -130,13 +130,17 @@ def test_a_revision_that_fails_leaves_nothing(postgres: PostgresServer) -> None:
 def test_keys_without_a_server(postgres: PostgresServer) -> None:
     """What `heddle keys` works with; it migrates where that is needed."""
     settings = Settings(control=postgres.new_database())
+    assert usable_keys(settings) == 0
 
     async def work() -> None:
         _, row = await Keys(open_direct(settings)).create("ada", [Grant.parse("viewer")], "me")
         assert [found.id for found in await Keys(open_direct(settings)).all()] == [row.id]
+        await Keys(open_direct(settings)).create("bob", [Grant.parse("viewer")], "me")
+        await Keys(open_direct(settings)).revoke(row.id, "me")
 
     asyncio.run(work())
     assert migrate_control(settings) == []
+    assert usable_keys(settings) == 1
 
 
 def test_no_server_answers() -> None:

@@ -1,9 +1,11 @@
 """What is remembered of projects is never older than what was committed."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from heddle.store import base
 from heddle.store.control import repository
 from heddle.store.control.repository import Instance, ProjectCache
 
@@ -54,3 +56,27 @@ def test_so_many_projects_are_remembered_at_once(monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(ask(ProjectCache(Instance()), "a", "b", "c", "a", "d", "d", "a"))
     assert looks == ["a", "b", "c", "d", "a"]
+
+
+def test_an_answer_is_kept_for_a_multiple_of_the_time_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: now))
+    looks: list[float] = []
+
+    async def look() -> int:
+        nonlocal now
+        now += 2.0
+        looks.append(now)
+        return len(looks)
+
+    async def ask(*passed: float) -> list[int]:
+        nonlocal now
+        cache: base.CachedAnswer[int] = base.CachedAnswer()
+        found = await asyncio.gather(cache.get(look), cache.get(look))
+        for seconds in passed:
+            now += seconds
+            found.append(await cache.get(look))
+        cache.forget()
+        return [*found, await cache.get(look)]
+
+    assert asyncio.run(ask(39.0, 1.0, 39.0)) == [1, 1, 1, 2, 2, 3]
