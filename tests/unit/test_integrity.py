@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store import integrity
 from heddle.store.blobs.folder import FolderBlobs
@@ -148,6 +149,31 @@ def test_a_table_that_rules_ask_for_and_that_is_not_there_is_no_end_of_time(data
     change(broken, "DROP TABLE body_in")
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         SqliteIntegrity(broken).check_rows(1e12)
+
+
+def test_a_file_whose_log_lost_acknowledged_writes_is_not_opened_and_stays_as_it_is(tmp_path: Path) -> None:
+    session = open_file(Settings(data=str(tmp_path)), tmp_path / "heddle.db")
+    assert empty_log(session)
+    for name in ("first", "second", "third"):
+        session.raw.execute(f"CREATE TABLE {name} (n)")
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for name in ("heddle.db", "heddle.db-wal"):
+        (damaged / name).write_bytes((tmp_path / name).read_bytes())
+    session.close()
+    with (damaged / "heddle.db-wal").open("r+b") as log:
+        log.seek(32 + 24 + 100)
+        log.write(b"\xff" * 8)
+    before = [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")]
+    found = "heddle.db-wal is damaged at byte 32, and 3 acknowledged writes behind it are lost; .*truncate -s 32 "
+    with pytest.raises(HeddleError, match=found):
+        open_file(Settings(data=str(damaged), durability="full"), damaged / "heddle.db")
+    assert [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")] == before
+    again = open_file(Settings(data=str(damaged), durability="normal"), damaged / "heddle.db")
+    try:
+        assert again.raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'third'").fetchone() == (0,)
+    finally:
+        again.close()
 
 
 def test_what_a_crash_left_in_the_log_is_gone_at_the_start(tmp_path: Path) -> None:
