@@ -123,6 +123,19 @@ def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path
     in_store(tmp_path, work)
 
 
+def test_a_path_is_counted_on_when_no_more_paths_are_noted(tmp_path: Path) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        indexes = store.indexes
+        paths = [("body_in", f"inputs ->> '$.k{number}'") for number in range(1500)]
+        for path in (*paths, paths[0], paths[-1], paths[-1], paths[-1]):
+            indexes.note([path])
+        assert indexes.wanted() is None
+        indexes.note([paths[0]])
+        assert indexes.wanted() == paths[0]
+
+    in_store(tmp_path, work)
+
+
 def test_there_are_so_many_indexes_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(store: sqlite_store.SqliteStore) -> None:
         indexes, first, second = store.indexes, ("body_in", "inputs ->> '$.a'"), ("body_in", "inputs ->> '$.b'")
