@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from heddle.store.control import erasure
 from heddle.store.control.erasure import ERASED_USER, Erasure, NamedIn
 from heddle.store.control.metric_series import METRIC_TABLES
+from heddle.store.control.repository import metadata
 from heddle.store.control.training import train_events, train_jobs
 from heddle.store.control.training_models import train_logs, train_models
 from heddle.wire import refs
@@ -56,8 +57,12 @@ def test_rows_in_whose_words_a_name_stands_go_and_no_others(
     run(Erasure(executor).mentions(PROJECT, NamedIn(name="okapi"), "job", counts))
     assert (counts, counted(executor)) == ({}, before)
     run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), "job", counts))
-    assert counts == {"eval_jobs": 1, "responses": 1, "conversations": 1}
+    below = {"replay_items": 1, "conversation_items": 1}
+    assert counts == {"eval_jobs": 1, "responses": 1, "conversations": 1} | below
     after = counted(executor)
+    for name in below:
+        query = sa.select(sa.func.count()).select_from(metadata.tables[name])
+        assert run(executor.read(lambda connection, query=query: connection.execute(query).scalar_one())) == 1
     assert {name: before[name] - after[name] for name in before if before[name] != after[name]} == counts
     assert counted(executor, OTHER) == elsewhere
 
