@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import coverage
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "coverage"
 SETTINGS = """[run]
@@ -41,12 +43,21 @@ def measure(words: list[str]) -> int:
     settings = FOLDER / "settings"
     settings.write_text(SETTINGS.format(source=ROOT / "src" / "heddle", data=FOLDER / "data"), encoding="utf-8")
     run = [sys.executable, "-m", "coverage"]
-    code = subprocess.run([*run, "run", f"--rcfile={settings}", "-m", "pytest", "-q", *words], cwd=ROOT).returncode
+    tests = ["-m", "pytest", "-q", "-p", "tools.coverage", *words]
+    code = subprocess.run([*run, "run", f"--rcfile={settings}", *tests], cwd=ROOT).returncode
     report = FOLDER / "report.json"
     for command in (["combine", "-q"], ["json", "-q", "-o", str(report)]):
         subprocess.run([*run, command[0], f"--rcfile={settings}", *command[1:]], cwd=ROOT, check=True)
     print(table(json.loads(report.read_text(encoding="utf-8"))))
     return code
+
+
+def pytest_sessionfinish() -> None:
+    """Keep what this process of pytest ran: a worker that takes more than ten seconds to end is killed."""
+    running = coverage.Coverage.current()
+    if running is not None:
+        running.stop()
+        running.save()
 
 
 def table(report: Any) -> str:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.backup import MANIFEST, Series, back_up, restore
 from heddle.store.blobs.folder import FolderBlobs
-from heddle.store.data_folder import FILES
+from heddle.store.data_folder import FILES, BackupState
+from heddle.store.open import schema_version
+from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import open_store
 from heddle.wire.calls import CallsQuery, Start
@@ -165,3 +169,43 @@ def test_two_backups_into_one_series_are_not_made_at_once(data: Path, tmp_path: 
     for target in (tmp_path / "{time}" / "b", tmp_path / "{time}-{time}"):
         with pytest.raises(HeddleError, match="stands once, in the last part of the path"):
             back_up(load(data), str(target))
+
+
+def test_a_backup_whose_database_is_damaged_gets_no_name(data: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(data / DATABASE, isolation_level=None)) as raw:
+        raw.execute("DELETE FROM body_in WHERE rid = 1")
+    with pytest.raises(HeddleError, match="its database is damaged: 1 started calls without their inputs"):
+        back_up(load(data), str(tmp_path / "backup"))
+    assert not (tmp_path / "backup").exists()
+    assert "its database is damaged" in BackupState.read(data).error
+    back_up(load(data), str(tmp_path / "backup"), verify=0)
+    assert BackupState.read(data).error == ""
+
+
+def test_a_database_of_an_earlier_version_is_backed_up_as_it_is(data: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(data / DATABASE, isolation_level=None)) as raw:
+        raw.execute(f"PRAGMA user_version = {migrations.CURRENT - 1}")
+    assert "restored into a temporary folder and checked" in back_up(load(data), str(tmp_path / "backup"))
+    assert schema_version(tmp_path / "backup" / DATABASE) == migrations.CURRENT - 1
+    restore(load(tmp_path / "restored"), str(tmp_path / "backup"))
+    assert len(asyncio.run(_ids(tmp_path / "restored"))) == 3
+
+
+def test_contents_in_an_object_store_are_not_missed_in_the_folder(data: Path, tmp_path: Path) -> None:
+    content_of(data).unlink()
+    said = back_up(load(data, files="s3://bucket/prefix"), str(tmp_path / "backup"))
+    assert "restored into a temporary folder and checked" in said and "missing" not in said
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_changed_since_the_last_backup_of_a_series_is_not_shared_with_it(data: Path, tmp_path: Path) -> None:
+    weights, made = data / "adapters" / "a@1" / "weights", []
+    weights.parent.mkdir(parents=True)
+    for content in (b"first", b"longer", b"longer"):
+        if not weights.exists() or weights.read_bytes() != content:
+            weights.write_bytes(content)
+        back_up(load(data), str(tmp_path / "b-{time}"))
+        made.append(tmp_path / f"b-20260101T00000{len(made)}Z" / weights.relative_to(data))
+    assert [path.read_bytes() for path in made] == [b"first", b"longer", b"longer"]
+    first, second, third = (path.stat().st_ino for path in made)
+    assert first != second == third

@@ -2,10 +2,19 @@
 
 import asyncio
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+import sqlalchemy as sa
+
 from heddle import settings
+from heddle.errors import Unavailable
+from heddle.store import base
+from heddle.store.control.files import files
 from heddle.store.sqlite import store as sqlite_store
+from heddle.store.sqlite.database import DATABASE
 from heddle.wire.calls import End, Start
 
 
@@ -45,6 +54,52 @@ def test_content_that_comes_again_is_young_again(tmp_path: Path) -> None:
             assert store.blobs.put_bytes(b"again") == key
             assert await store.collect_files() == 0
             assert store.blobs.read(key) == b"again"
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_purge_waits_until_what_somebody_may_be_about_to_name_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "SETTLE_SECONDS", 0.5)
+
+    async def run() -> None:
+        store = await sqlite_store.open_store(settings.load({"data": str(tmp_path)}, {}))
+        try:
+            old, young, named = (store.blobs.put_bytes(text) for text in (b"a", b"b", b"c"))
+            await store.files.create("p", "name", "digest", 1, named)
+            age(store, old, tmp_path)
+            assert await store.purge_files() == 2
+            assert [store.blobs.exists(key) for key in (old, young, named)] == [False, False, True]
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_compaction_says_when_others_still_read_what_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "_LOG_SECONDS", 0.3)
+
+    async def run() -> None:
+        store = await sqlite_store.open_store(settings.load({"data": str(tmp_path)}, {}))
+        copy = tmp_path / f"{DATABASE}.before-7"
+        copy.write_bytes(b"planted")
+        try:
+            await store.files.create("p", "planted", "digest", 1, store.blobs.put_bytes(b"a"))
+            with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as reader:
+                reader.execute("BEGIN")
+                assert reader.execute("SELECT count(*) FROM files").fetchone() == (1,)
+                assert await store.erasure._execute(sa.delete(files)) == 1
+                with pytest.raises(Unavailable, match="Others still read what was removed"):
+                    await store.compact()
+                assert not copy.exists()
+                reader.execute("COMMIT")
+                await store.compact()
+            assert all(b"planted" not in path.read_bytes() for path in tmp_path.glob(f"{DATABASE}*"))
         finally:
             await store.close()
 

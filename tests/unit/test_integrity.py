@@ -7,7 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.errors import HeddleError
 from heddle.settings import Settings
+from heddle.store import integrity
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.integrity import RULES, SqliteIntegrity, check_contents
 from heddle.store.sqlite.database import empty_log
@@ -60,10 +62,10 @@ def test_a_sound_database(database: Path) -> None:
         assert looked.looked_at == looked.of > 0 and looked.problems == []
 
 
-def test_nothing_is_looked_at_without_time(database: Path) -> None:
+def test_nothing_is_looked_at_without_time(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integrity, "_STEPS_BETWEEN_LOOKS", 1)
     checks = SqliteIntegrity(database)
-    # The clock is looked at after so many steps, which the smallest tables do not take.
-    assert checks.check_tables(0.0).of > checks.check_tables(0.0).looked_at - 1
+    assert checks.check_rows(0.0) == (0, len(RULES), [])
     assert check_contents(["0" * 64], FolderBlobs(database.parent), 0.0).looked_at == 0
 
 
@@ -130,7 +132,48 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
     with log.open("r+b") as file:
         file.truncate(32 + 2 * frame)
     assert find_log_damage(database) is None
+    # From here on the log begins anew, and what stood in it before still stands behind it.
+    assert raw.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+    for number in range(2):
+        raw.execute("INSERT INTO t VALUES (?)", (number,))
+    content = (tmp_path / "live.db-wal").read_bytes()
+    assert (len(content) - 32) // frame == frames > 3
+    assert damage_at(32 + 2 * frame + 30) is None, "a frame of before"
+    assert damage_at(32 + 30) == (32, 2)
     raw.close()
+
+
+def test_a_table_that_rules_ask_for_and_that_is_not_there_is_no_end_of_time(database: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(database.read_bytes())
+    change(broken, "DROP TABLE body_in")
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        SqliteIntegrity(broken).check_rows(1e12)
+
+
+def test_a_file_whose_log_lost_acknowledged_writes_is_not_opened_and_stays_as_it_is(tmp_path: Path) -> None:
+    session = open_file(Settings(data=str(tmp_path)), tmp_path / "heddle.db")
+    assert empty_log(session)
+    for name in ("first", "second", "third"):
+        session.raw.execute(f"CREATE TABLE {name} (n)")
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for name in ("heddle.db", "heddle.db-wal"):
+        (damaged / name).write_bytes((tmp_path / name).read_bytes())
+    session.close()
+    with (damaged / "heddle.db-wal").open("r+b") as log:
+        log.seek(32 + 24 + 100)
+        log.write(b"\xff" * 8)
+    before = [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")]
+    found = "heddle.db-wal is damaged at byte 32, and 3 acknowledged writes behind it are lost; .*truncate -s 32 "
+    with pytest.raises(HeddleError, match=found):
+        open_file(Settings(data=str(damaged), durability="full"), damaged / "heddle.db")
+    assert [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")] == before
+    again = open_file(Settings(data=str(damaged), durability="normal"), damaged / "heddle.db")
+    try:
+        assert again.raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'third'").fetchone() == (0,)
+    finally:
+        again.close()
 
 
 def test_what_a_crash_left_in_the_log_is_gone_at_the_start(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
@@ -136,6 +137,24 @@ def test_an_order_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         few = await tables.query("p", "rows", sort=keys, row_digests=names[:3])
         assert [row.digest for row in few] == [names[0], names[2], names[1]]
         assert len(made) == 4
+
+    run(tmp_path, work)
+
+
+def test_orders_are_kept_in_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    sorter = tables.Sorter
+    monkeypatch.setattr(tables, "Sorter", lambda keys: made.append(1) or sorter(keys))
+    monkeypatch.setattr(tables, "_KEPT_BYTES", 900)
+    names, texts = pack_rows([{"a": number, "b": -number} for number in range(100)])
+    orders = [[table_rows.parse_sort(name, descending)] for name in "ab" for descending in (False, True)]
+
+    async def work(store: SqliteStore) -> None:
+        await store.tables.create("p", "rows", names, texts)
+        for order in (*orders, orders[-1], orders[-2], orders[0]):
+            [first] = await store.tables.query("p", "rows", sort=order, limit=1)
+            assert orjson.loads(first.val)["a"] in (0, 99)
+        assert len(made) == 5
 
     run(tmp_path, work)
 

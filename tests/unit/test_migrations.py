@@ -1,12 +1,15 @@
 """Schema steps: run once, in order, all or nothing; a backup before tables that hold data are changed."""
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from heddle.auth import Grant
 from heddle.errors import HeddleError
 from heddle.store.sqlite import migrations
+from heddle.store.sqlite.call_bodies import CHECKSUM
 from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
 from heddle.wire.call_summary import read_error
@@ -68,6 +71,68 @@ def test_failed_calls_of_an_earlier_file_get_their_groups(tmp_path: Path) -> Non
     step.apply(session)
     found = [group for (group,) in session.raw.execute("SELECT error_group FROM calls ORDER BY rid")]
     assert found == [None if problem is None else read_error(problem).group for problem in problems]
+    session.close()
+
+
+def test_an_earlier_file_keeps_what_its_keys_could_do_and_drops_indexes_over_dumps(tmp_path: Path) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    raw = session.raw
+    raw.execute("DROP INDEX ix_api_keys_previous_hash")
+    for column in ("grants", "last_used_from", "expires_at", "rotated_at", "previous_hash", "previous_until"):
+        raw.execute(f"ALTER TABLE api_keys DROP COLUMN {column}")
+    for column in ("scopes TEXT", "entity TEXT", "project TEXT"):
+        raw.execute(f"ALTER TABLE api_keys ADD COLUMN {column}")
+    later = {"audit_log": "address", "projects": "redaction", "inference_limits": "quotas", "body_out": CHECKSUM}
+    for table, column in later.items():
+        raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    keys = [("k1", "read write", "team", None), ("k2", "admin", None, None), ("k3", "read", None, "team/p")]
+    raw.executemany(
+        "INSERT INTO api_keys (id, hash, user, created_at, created_by, scopes, entity, project)"
+        " VALUES (?1, ?1, 'ada', 1, 'ada', ?2, ?3, ?4)",
+        keys,
+    )
+    for name, expression in (("path_1", "json_extract(otel_dump, '$.a')"), ("path_2", "json_extract(inputs, '$.a')")):
+        raw.execute("INSERT INTO path_indexes VALUES (?, 'body_in', ?, 3, 1, 1)", (name, expression))
+        raw.execute(f"CREATE INDEX {name} ON body_in (rid)")
+    raw.execute("PRAGMA user_version = 20")
+    assert [step.number for step in migrate(session, path)] == list(range(21, migrations.CURRENT + 1))
+    session.close()
+    with sqlite3.connect(path) as after:
+        found = {row[0]: row[1:] for row in after.execute("SELECT id, grants, expires_at FROM api_keys")}
+        shown = {key: [str(Grant.parse(text)) for text in json.loads(grants)] for key, (grants, _) in found.items()}
+        assert shown == {"k1": ["editor+delete:team"], "k2": ["admin"], "k3": ["viewer:team/p"]}
+        assert {row[1] for row in found.values()} == {None}
+        names = {row[1] for row in after.execute("PRAGMA table_info(api_keys)")}
+        assert names.isdisjoint(("scopes", "entity", "project"))
+        for table, column in later.items():
+            assert column in {row[1] for row in after.execute(f"PRAGMA table_info({table})")}
+        assert after.execute("SELECT name FROM path_indexes").fetchall() == [("path_2",)]
+        there = {row[0] for row in after.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+        assert there & {"path_1", "path_2", "ix_api_keys_previous_hash"} == {"path_2", "ix_api_keys_previous_hash"}
+    with sqlite3.connect(tmp_path / f"heddle.db.before-{migrations.CURRENT}") as before:
+        assert before.execute("SELECT id, scopes, entity, project FROM api_keys ORDER BY id").fetchall() == keys
+
+
+def test_a_step_whose_transaction_the_database_has_undone_says_what_was_the_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SQLite does by itself when the disk is full or fails."""
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+
+    def undone(inner: Session) -> None:
+        add_column(inner)
+        inner.raw.execute("ROLLBACK")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with_step(monkeypatch, Migration(migrations.CURRENT + 1, "undone", undone))
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        migrate(session, path)
+    assert "extra" not in columns(session.raw)
+    assert version(session.raw) == migrations.CURRENT - 1
     session.close()
 
 

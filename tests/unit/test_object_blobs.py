@@ -134,6 +134,28 @@ def test_an_upload_that_breaks_off_leaves_no_object(fragile: S3Server, tmp_path:
     assert blobs.read(blobs.put_bytes(content)) == content
 
 
+def test_an_object_that_the_store_kept_in_part_is_not_taken_for_the_content(s3: S3Server, tmp_path: Path) -> None:
+    blobs = opened(s3.new_prefix(), tmp_path)
+    filesystem, root = vars(blobs)["_filesystem"], vars(blobs)["_root"]
+    content = os.urandom(9 * MIB)
+    key = hashlib.sha256(content).hexdigest()
+    looking = filesystem.info
+
+    def cut(path: str, **options: object) -> object:
+        """What the store says of an object that lost its last byte."""
+        assert path == f"{root}/{key[:2]}/{key[2:]}"
+        if blobs.total()[0]:
+            filesystem.pipe_file(path, content[:-1])
+        return looking(path, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(filesystem, "info", cut)
+        with pytest.raises(Unavailable, match=f"kept {len(content) - 1} of {len(content)} bytes"):
+            blobs.put_bytes(content)
+    assert blobs.put_bytes(content) == key
+    assert blobs.read(key) == content
+
+
 def test_damage_is_found_before_the_end_is_given_out(s3: S3Server, tmp_path: Path) -> None:
     prefix = s3.new_prefix()
     blobs = opened(prefix, tmp_path)

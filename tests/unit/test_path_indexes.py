@@ -1,6 +1,8 @@
 """Expression indexes: built after slow uses, used by the planner, and never a different answer."""
 
 import asyncio
+import math
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from heddle import settings
+from heddle.store import base
 from heddle.store.sqlite import call_table
 from heddle.store.sqlite import store as sqlite_store
 from heddle.store.sqlite.call_table import select
@@ -117,4 +120,66 @@ def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path
         indexes.now_dropped(dropped)
         assert dropped == {expression} and indexes.built([expression]) is None
 
+    in_store(tmp_path, work)
+
+
+def test_a_path_is_counted_on_when_no_more_paths_are_noted(tmp_path: Path) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        indexes = store.indexes
+        paths = [("body_in", f"inputs ->> '$.k{number}'") for number in range(1500)]
+        for path in (*paths, paths[0], paths[-1], paths[-1], paths[-1]):
+            indexes.note([path])
+        assert indexes.wanted() is None
+        indexes.note([paths[0]])
+        assert indexes.wanted() == paths[0]
+
+    in_store(tmp_path, work)
+
+
+def test_there_are_so_many_indexes_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        indexes, first, second = store.indexes, ("body_in", "inputs ->> '$.a'"), ("body_in", "inputs ->> '$.b'")
+        indexes.wish(first)
+        await store._control.writer.write(lambda session: indexes.build(session.raw, first))
+        indexes.now_built(first)
+        for expression in (first, second):
+            indexes.wish(expression)
+            indexes.note([expression])
+        assert indexes.wanted() == second
+        assert indexes.built([second, first]) == first
+        monkeypatch.setattr(call_table, "MAX_INDEXES", 1)
+        assert indexes.wanted() is None
+
+    in_store(tmp_path, work)
+
+
+def test_upkeep_builds_what_is_wanted_while_nobody_writes_and_tidies_when_it_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        expression = ("body_in", "inputs ->> '$.k'")
+        orphan = store.blobs.put_bytes(b"nobody names this")
+        os.utime(store.blobs.path(orphan), (1, 1))
+        store.indexes.wish(expression)
+        await store._do_upkeep()
+        assert store.indexes.built([expression]) is None
+        await store._do_upkeep()
+        assert store.indexes.built([expression]) == expression
+        assert store.blobs.exists(orphan)
+        await store._control.writer.write(
+            lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount
+        )
+        store.indexes._used.clear()
+        monkeypatch.setattr(store, "_tidied_at", -math.inf)
+        await store._do_upkeep()
+        assert store.indexes.built([expression]) is None
+        assert not store.blobs.exists(orphan)
+        found = await store._readers.read(
+            lambda session: session.raw.execute(
+                "SELECT name FROM sqlite_master WHERE name LIKE 'path#_%' ESCAPE '#'"
+            ).fetchall()
+        )
+        assert found == [("path_indexes",)]
+
+    monkeypatch.setattr(base, "UPKEEP_SECONDS", 3600)
     in_store(tmp_path, work)

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
 from heddle.auth import Grant
 from heddle.errors import ExtraMissing, HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.keys import Keys
 from heddle.store.open import migrate as migrate_control
-from heddle.store.open import open_direct
+from heddle.store.open import open_direct, usable_keys
 from heddle.store.postgres.connection import connect
-from heddle.store.postgres.migrate import current, migrate, statements, version
+from heddle.store.postgres.migrate import _config, check_control, current, migrate, statements, version
 from tests.support.postgres import PostgresServer
 from tests.support.server import free_port
 
@@ -67,6 +68,45 @@ def test_the_revisions_make_what_is_defined(postgres: PostgresServer) -> None:
     assert len(described(migrated)) > 300
 
 
+def test_keys_of_an_earlier_database_keep_what_they_could_do(postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    settings = Settings(control=address)
+    scopes = [("read write", "team", None), ("admin", None, None), ("read", None, "team/p")]
+    with connected(address) as connection:
+        command.upgrade(_config(connection=connection), "0007")
+        for number, (words, entity, project) in enumerate(scopes):
+            connection.execute(
+                sa.text(
+                    'INSERT INTO api_keys (id, hash, "user", created_at, created_by, scopes, entity, project)'
+                    " VALUES (:id, :id, 'ada', 1, 'ada', :scopes, :entity, :project)"
+                ),
+                {"id": f"k{number}", "scopes": words, "entity": entity, "project": project},
+            )
+    assert len(migrate(address)) == current() - 7
+    rows = asyncio.run(Keys(open_direct(settings)).all())
+    shown = {row.id: [str(grant) for grant in row.grants] for row in rows}
+    assert shown == {"k0": ["editor+delete:team"], "k1": ["admin"], "k2": ["viewer:team/p"]}
+
+
+def test_a_table_or_an_index_that_is_missing_is_named(postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    migrate(address)
+    [(sound, named), (none, _)] = [check_control(address, seconds) for seconds in (60.0, 0.0)]
+    assert (sound.looked_at, sound.problems, named) == (sound.of, [], [])
+    assert (none.looked_at, none.of, none.problems) == (0, sound.of, [])
+    with connected(address) as connection:
+        connection.exec_driver_sql("DROP TABLE leases")
+        connection.exec_driver_sql("DROP INDEX ix_api_keys_previous_hash")
+        connection.exec_driver_sql(
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'responses_status'::regclass"
+        )
+    assert check_control(address, 60.0)[0].problems == [
+        "the index ix_api_keys_previous_hash is missing",
+        "the table leases is missing",
+        "the index responses_status is not valid",
+    ]
+
+
 def test_a_database_of_a_newer_heddle_is_refused(postgres: PostgresServer) -> None:
     address = postgres.new_database()
     migrate(address)
@@ -90,13 +130,17 @@ def test_a_revision_that_fails_leaves_nothing(postgres: PostgresServer) -> None:
 def test_keys_without_a_server(postgres: PostgresServer) -> None:
     """What `heddle keys` works with; it migrates where that is needed."""
     settings = Settings(control=postgres.new_database())
+    assert usable_keys(settings) == 0
 
     async def work() -> None:
         _, row = await Keys(open_direct(settings)).create("ada", [Grant.parse("viewer")], "me")
         assert [found.id for found in await Keys(open_direct(settings)).all()] == [row.id]
+        await Keys(open_direct(settings)).create("bob", [Grant.parse("viewer")], "me")
+        await Keys(open_direct(settings)).revoke(row.id, "me")
 
     asyncio.run(work())
     assert migrate_control(settings) == []
+    assert usable_keys(settings) == 1
 
 
 def test_no_server_answers() -> None:

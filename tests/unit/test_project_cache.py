@@ -1,7 +1,12 @@
 """What is remembered of projects is never older than what was committed."""
 
 import asyncio
+from types import SimpleNamespace
 
+import pytest
+
+from heddle.store import base
+from heddle.store.control import repository
 from heddle.store.control.repository import Instance, ProjectCache
 
 
@@ -34,3 +39,44 @@ def test_what_was_read_while_it_changed_is_read_again() -> None:
 
 def test_nothing_is_remembered_where_other_servers_write() -> None:
     assert asyncio.run(answers(ProjectCache(Instance(is_shared=True)))) == [1, 2, 3]
+
+
+def test_so_many_projects_are_remembered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_MAX_REMEMBERED", 3)
+    looks: list[str] = []
+
+    async def ask(cache: ProjectCache[str], *projects: str) -> None:
+        for project in projects:
+
+            async def look(project: str = project) -> str:
+                looks.append(project)
+                return project
+
+            assert await cache.get(project, look) == project
+
+    asyncio.run(ask(ProjectCache(Instance()), "a", "b", "c", "a", "d", "d", "a"))
+    assert looks == ["a", "b", "c", "d", "a"]
+
+
+def test_an_answer_is_kept_for_a_multiple_of_the_time_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: now))
+    looks: list[float] = []
+
+    async def look() -> int:
+        nonlocal now
+        now += 2.0
+        looks.append(now)
+        return len(looks)
+
+    async def ask(*passed: float) -> list[int]:
+        nonlocal now
+        cache: base.CachedAnswer[int] = base.CachedAnswer()
+        found = await asyncio.gather(cache.get(look), cache.get(look))
+        for seconds in passed:
+            now += seconds
+            found.append(await cache.get(look))
+        cache.forget()
+        return [*found, await cache.get(look)]
+
+    assert asyncio.run(ask(39.0, 1.0, 39.0)) == [1, 1, 1, 2, 2, 3]

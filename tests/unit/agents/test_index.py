@@ -1,6 +1,7 @@
 """The index of agent spans: what is written, what is hidden, what goes, and that PostgreSQL could run it."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ from heddle.store.control.agents.fields import (
 from heddle.store.control.agents.reads import SpansRequest
 from heddle.store.control.agents.table import MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS, agent_traces
 from heddle.store.control.costs import PriceRow
+from heddle.store.control.erasure import Erasure
+from heddle.store.control.project_tables import FoundCalls
 from heddle.store.control.row_queries import Sort
 from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.calls import UniformRun
@@ -125,6 +128,52 @@ def test_what_is_too_old_goes_in_slices(store: index.AgentSpans, executor: Memor
     assert sorted(row[0] for row in left) == ["t7", "t8", "t9"]
 
 
+def purge_spans(executor: MemoryExecutor, *span_ids: str) -> dict[str, int]:
+    """Purge the calls of some spans of the trace t; returns how many rows of each table went."""
+    counts: dict[str, int] = {}
+    run(Erasure(executor).calls(FoundCalls(PROJECT, span_ids, ["t"]), counts))
+    return counts
+
+
+def test_a_trace_that_is_purged_in_part_shows_what_the_spans_that_stay_say(
+    store: index.AgentSpans, executor: MemoryExecutor
+) -> None:
+    secret = {"agent_name": "gone", "agent_version": "1", "conversation_id": "c1", "conversation_name": "secret"}
+    said = [span(1, **secret), span(2), span(3, agent_name="stays", agent_id="x"), span(4, conversation_id="c2")]
+    said += [span(5, agent_name="late", conversation_id="c3"), span(6, trace="u", conversation_name="secret")]
+    run(store.write(said))
+    assert purge_spans(executor, "s1") == {"agent_spans": 1}
+    shown = ("span_id", "agent_name", "agent_version", "agent_id", "conversation_id", "conversation_name")
+    stay = [("s2", "stays", "", "x", "c2", ""), ("s3", "stays", "", "x", "c2", ""), ("s4", "stays", "", "x", "c2", "")]
+    stay += [("s5", "late", "", "", "c3", ""), ("s6", "", "", "", "", "secret")]
+    assert columns(store, *shown) == stay
+    run(store.write([span(7)]))
+    assert columns(store, *shown) == [*stay, ("s7", "stays", "", "x", "c2", "")]
+    purge_spans(executor, "s2", "s3", "s4", "s5", "s7")
+    run(store.write([span(8)]))
+    assert columns(store, *shown) == [("s6", "", "", "", "", "secret"), ("s8", "", "", "", "", "")]
+
+
+def test_repeated_tokens_stay_uncounted_while_a_span_of_a_model_stays(
+    store: index.AgentSpans, executor: MemoryExecutor
+) -> None:
+    def total() -> Any:
+        request = SpanAggregate(SpanFilter(PROJECT), [Measure("m", "total", Value("input_tokens"))])
+        [row] = run(store.groups(request))[0]
+        return row.values["m"]
+
+    run(store.write([span(1, operation_name="invoke_agent", input_tokens=12)]))
+    assert total() == 12
+    run(store.write([span(number, operation_name="chat", input_tokens=number) for number in (5, 7)]))
+    assert total() == 12
+    purge_spans(executor, "s7")
+    run(store.write([span(8, operation_name="invoke_agent", input_tokens=5)]))
+    assert total() == 5
+    purge_spans(executor, "s5")
+    run(store.write([span(9, operation_name="invoke_agent", input_tokens=3)]))
+    assert total() == 3
+
+
 def test_spans_of_evaluated_calls(store: index.AgentSpans) -> None:
     call = {"eval_predict_and_score_call_id": "p1"}
     run(store.write([span(2, **call), span(1, **call), span(3)]))
@@ -146,11 +195,86 @@ def test_many_targets_fit_one_condition(store: index.AgentSpans) -> None:
         ({"$eq": [{"$getField": "input_messages"}, {"$literal": "x"}]}, InvalidField),
         ({"$gt": [{"$getField": "input_tokens"}, {"$literal": None}]}, InvalidRequest),
         ({"$in": [{"$getField": "size"}, [{"$literal": 1}, {"$literal": "a"}]]}, InvalidRequest),
+        ({"$eq": [{"$getField": "size"}, {"$getField": "agent_name"}]}, InvalidField),
+        ({"$not": [{"$search": {"text": "words"}}]}, InvalidRequest),
     ],
 )
 def test_queries_that_mean_nothing(expression: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         condition(parse_query({"$expr": expression}), Fields())
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ({"$in": [{"$getField": "size"}, [{"$literal": 1}, {"$literal": 2.5}]]}, ["s1", "s2"]),
+        ({"$gt": [{"$convert": {"input": {"$getField": "size"}, "to": "double"}}, {"$literal": 2}]}, ["s2"]),
+        ({"$eq": [{"$size": {"$getField": "agent_name"}}, {"$literal": 3}]}, ["s3"]),
+        ({"$or": [{"$eq": [{"$getField": "size"}, {"$literal": 1}]}, {"$contains": {
+            "input": {"$getField": "agent_name"}, "substr": {"$literal": "ad"}}}]}, ["s1", "s3"]),
+    ],
+)  # fmt: skip
+def test_queries_choose_spans(store: index.AgentSpans, expression: Any, found: list[str]) -> None:
+    spans = [span(1, custom_attrs_int={"size": 1}, custom_attrs_float={"size": 1.0})]
+    spans += [span(2, custom_attrs_float={"size": 2.5}, custom_attrs_string={"size": "2.5"})]
+    run(store.write([*spans, span(3, trace="u", agent_name="ada")]))
+    chosen = rows(store, query=parse_query({"$expr": expression}))
+    assert [row["span_id"] for row in chosen] == found
+
+
+_NAMES = (Key("agent_name", alias="a"),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ({"measures": [Measure("m", "sum")]}, InvalidRequest, "sum needs a value (measure m)"),
+        ({"measures": [Measure("m", "sum", Value("agent_name"))]}, InvalidRequest, "sum cannot be computed over"),
+        ({"measures": [Measure("m", "count_true", Value("started_at"))]}, InvalidRequest, "of the type datetime"),
+        ({"measures": [Measure("p", "percentile", Value("agent_name"), rank=5)]}, InvalidRequest, "not number"),
+        ({"measures": [Measure("m", "min", Value("nonsense"))]}, InvalidField, "Unknown field: nonsense"),
+        ({"measures": [Measure("m", "count", Value("input_messages"))]}, InvalidField, "cannot be used in a query"),
+        ({"measures": [Measure("m", "sum", Value("x", "derived"))]}, InvalidField, "Unknown derived value: x"),
+        ({"group_by": (Key("started_at", alias="a"),)}, InvalidField, "cannot be grouped by started_at"),
+        ({"sort": [Sort("nonsense")]}, InvalidField, "Invalid sort field: nonsense; known are a, m"),
+        (
+            {"having": [GroupFilter(_NAMES, Measure("first", "min", Value("started_at")), 1, None)]},
+            InvalidRequest,
+            "The bounds of first must be of its type, datetime",
+        ),
+    ],
+)
+def test_figures_that_mean_nothing_are_refused(
+    store: index.AgentSpans, asked: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    request = SpanAggregate(SpanFilter(PROJECT), group_by=_NAMES, measures=[Measure("m")])
+    with pytest.raises(error, match=re.escape(words)):
+        run(store.groups(replace(request, **asked)))
+
+
+def test_ranges_of_what_is_no_number_and_orders_without_a_key_are_refused(store: index.AgentSpans) -> None:
+    request = SpanAggregate(SpanFilter(PROJECT), group_by=_NAMES)
+    with pytest.raises(InvalidRequest, match="must be a number, not datetime"):
+        run(store.by_range(request, Measure("m", "min", Value("started_at")), Ranges(5)))
+    with pytest.raises(InvalidField, match="custom_attrs_int needs a key"):
+        run(store.page(SpansRequest(SpanFilter(PROJECT), [Sort("custom_attrs_int")])))
+
+
+def test_ranges_of_one_value_of_none_and_of_the_wrong_order(store: index.AgentSpans) -> None:
+    def counts(name: str, ranges: Ranges) -> list[tuple[float, float, Any]]:
+        found = run(store.by_range(SpanAggregate(SpanFilter(PROJECT)), Value(name), ranges))
+        return [(each.low, each.high, each.values.get("count")) for each in found]
+
+    run(store.write([span(number, input_tokens=5, reasoning_tokens=number) for number in (1, 2, 4)]))
+    assert counts("input_tokens", Ranges(9)) == [(5.0, 5.0, 3)]
+    assert counts("output_tokens", Ranges(9)) == []
+    assert counts("reasoning_tokens", Ranges(9, low=3, high=2)) == []
+    assert counts("reasoning_tokens", Ranges(3)) == [(1.0, 2.0, 1), (2.0, 3.0, 1), (3.0, 4.0, 1)]
+
+
+def test_no_spans_are_written_as_nothing(store: index.AgentSpans) -> None:
+    run(store.write([]))
+    assert rows(store) == []
 
 
 def test_every_statement_compiles_for_postgresql() -> None:

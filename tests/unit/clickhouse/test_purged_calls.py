@@ -83,3 +83,17 @@ def test_only_what_is_named_is_removed(tmp_path: Path) -> None:
         assert 0 <= progress.left <= progress.total
 
     in_both(tmp_path, work)
+
+
+def test_what_an_end_without_its_start_holds_is_found_too(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        await stores.write([], [End(PROJECT, "early", 2000, '"planted answer"', '{"planted":"summary"}', 0)])
+        for each in (reads_of(stores), stores.sqlite.calls):
+            content = await each.content(PROJECT, ["early", "none"])
+            assert content.traces == set()
+            assert sorted(text for text in content.texts if "planted" in text) == [
+                '"planted answer"',
+                '{"planted":"summary"}',
+            ]
+
+    in_both(tmp_path, work)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
-from heddle.store.clickhouse import client
+from heddle.store.clickhouse import call_writes, client
 from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.call_writes import CallWrites, Flusher
 from heddle.store.control import pending_calls
@@ -274,6 +274,45 @@ def test_a_group_that_cannot_be_put_together_in_time_is_not_tried_one_by_one() -
         await flusher.close()
 
     asyncio.run(main())
+
+
+def test_one_change_that_is_refused_fails_alone_and_a_group_has_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        groups: list[int] = []
+
+        async def flush(group: Sequence[Change]) -> None:
+            groups.append(len(group))
+            if any(change.names for change in group):
+                raise InvalidRequest("a name that cannot be stored")
+
+        changes = [Change(), Change(names=[((PROJECT, "c"), "bad")]), Change()]
+        flusher = Flusher(flush, 1000)
+        writing = [asyncio.create_task(flusher.add(change, 4)) for change in changes]
+        await asyncio.sleep(0)
+        await flusher.close()
+        outcomes = await asyncio.gather(*writing, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), InvalidRequest, type(None)]
+        assert groups == [3, 1, 1, 1]
+        assert (flusher.stats.items, flusher.stats.waiting_bytes) == (2, 0)
+        monkeypatch.setattr(call_writes, "MAX_GROUP_BYTES", 10)
+        groups.clear()
+        flusher = Flusher(flush, 1000)
+        await asyncio.gather(*(flusher.add(Change(), size) for size in (4, 4, 4, 30, 4)))
+        assert groups == [2, 1, 1, 1]
+        await flusher.close()
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_below_each_other_are_deleted_once(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        await stores.write([start("a", parent_id="b"), start("b", parent_id="a"), start("c", parent_id="c")], [])
+        assert await stores.delete(PROJECT, ["a"]) == (2, 2)
+        assert await assert_equal(stores) == 1
+        assert await stores.delete(PROJECT, ["c"]) == (1, 1)
+        assert await assert_equal(stores) == 0
+
+    two_stores.in_both(tmp_path, work)
 
 
 @pytest.mark.parametrize(

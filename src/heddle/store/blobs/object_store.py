@@ -207,7 +207,7 @@ _PARTS = 9000
 """Object stores take 10,000 parts of one object."""
 _SMALLEST_PART = 8 << 20
 _YOUNG_SECONDS = 20.0
-"""An object of this age is not sent again: `collect` is far from it."""
+"""A whole object of this age is not sent again: `collect` is far from it."""
 _TRASH, _READY = "trash", "ready"
 _FOLDER = re.compile("[0-9a-f]{2}")
 
@@ -308,8 +308,13 @@ class ObjectBlobs(Blobs):
         place = self._place(key)
         if size <= IN_MEMORY:
             self.upload_small(place, file.read())
-        elif self._age(place) > _YOUNG_SECONDS:
+        elif not self._has_just(place, size):
             self._upload_parts(place, size, file)
+
+    def _has_just(self, place: str, size: int) -> bool:
+        """True where an object of that size was stored a moment ago; one that was kept in part is no such object."""
+        info = self._info(place)
+        return info is not None and int(info["size"]) == size and self._age(place) <= _YOUNG_SECONDS
 
     def upload_small(self, place: str, content: bytes) -> None:
         """Upload in one request."""

@@ -127,7 +127,10 @@ class Erasure(Repository):
             await self._executor.write(lambda connection: _erase_series(connection, project, name))
 
     async def mentions(self, project: str, is_named: Callable[[str], bool], job_id: str, counts: Counts) -> None:
-        """Remove the rows in whose words anything stands that `is_named` knows, but the job that does it."""
+        """Remove the rows in whose words anything stands that `is_named` knows, and what is below them.
+
+        The job that does it stays.
+        """
         for erased in PROJECT_TABLES:
             if not erased.words:
                 continue
@@ -143,7 +146,12 @@ class Erasure(Repository):
 
             for_good = await self._executor.read(read)
             if for_good:
-                await self._remove(erased, Listed(sa.cast(key, sa.Text), [str(one) for one in for_good]), counts)
+                chosen = Listed(sa.cast(key, sa.Text), [str(one) for one in for_good])
+                for below in PROJECT_TABLES:
+                    if below.parent is not None and below.parent[1] == erased.table.name:
+                        above = sa.select(erased.table.c.id).where(chosen)
+                        await self._remove(below, below.table.c[below.parent[0]].in_(above), counts)
+                await self._remove(erased, chosen, counts)
 
     @reads
     def open_jobs(self, connection: sa.Connection, project: str) -> list[str]:

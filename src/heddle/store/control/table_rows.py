@@ -80,22 +80,19 @@ def places(connection: sa.Connection, number: int, positions: Iterable[int]) -> 
     return [(position, found[position]) for position in wanted]
 
 
-def stretch(connection: sa.Connection, table: Any, start: int, end: int | None) -> list[Place]:
-    """The rows from `start` up to `end` by position."""
-    end = table.row_count if end is None else min(end, table.row_count)
+def stretch(connection: sa.Connection, number: int, start: int, end: int) -> list[Place]:
+    """The rows from `start` up to `end` by position; at least one."""
     found: list[Place] = []
-    if start < end:
-        for first, part in chunk_digests(connection, table.number, start // CHUNK_ROWS, (end - 1) // CHUNK_ROWS + 1):
-            low = max(start - first, 0)
-            found.extend(enumerate(part[low : end - first], first + low))
+    for first, part in chunk_digests(connection, number, start // CHUNK_ROWS, (end - 1) // CHUNK_ROWS + 1):
+        low = max(start - first, 0)
+        found.extend(enumerate(part[low : end - first], first + low))
     return found
 
 
 def stretch_chunks(connection: sa.Connection, number: int, start: int, stop: int) -> Iterator[list[str]]:
-    """The row digests from `start` up to `stop`, a chunk at a time."""
-    if start < stop:
-        for first, part in chunk_digests(connection, number, start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS + 1):
-            yield part[max(start - first, 0) : stop - first]
+    """The row digests from `start` up to `stop` (at least one), a chunk at a time."""
+    for first, part in chunk_digests(connection, number, start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS + 1):
+        yield part[max(start - first, 0) : stop - first]
 
 
 def packed(row_digests: Iterable[str]) -> Iterator[str]:

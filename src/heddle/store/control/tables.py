@@ -332,7 +332,7 @@ class Tables:
         elif table.is_complete and not wanted:
             for first in range(offset, end, CHUNK_ROWS):
                 stop = min(first + CHUNK_ROWS, end)
-                found = await self._executor.read(lambda c, f=first, s=stop: stretch(c, table, f, s))  # type: ignore[misc]
+                found = await self._executor.read(lambda c, f=first, s=stop: stretch(c, table.number, f, s))  # type: ignore[misc]
                 yield await self._rows(project, found)
         else:
             async for page in self._stored_pages(project, table, wanted, limit, offset):

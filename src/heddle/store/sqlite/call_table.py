@@ -424,7 +424,7 @@ class PathIndexes:
         """A query that reads these expressions took longer than `SLOW_SECONDS`."""
         with self._lock:
             for expression in expressions:
-                if expression not in self._built and len(self._slow) < 1000:
+                if expression not in self._built and (expression in self._slow or len(self._slow) < 1000):
                     self._slow[expression] = self._slow.get(expression, 0) + 1
 
     def wish(self, expression: Expression) -> None:

@@ -216,8 +216,6 @@ class AgentAggregates(Repository):
             found[each], bounds[each] = Distribution(total, present, total - present), (low, high)
         rows = connection.execute(by_value, execution_options={"yield_per": STREAMED})
         for each, values in groupby(rows, key=lambda row: row[0]):
-            if each not in bounds or bounds[each][0] is None:
-                continue  # what was written meanwhile
             if typed.type == NUMBER:
                 found[each].bins = _bins(values, *bounds[each], bins)
                 continue
@@ -232,12 +230,11 @@ def _text(value: Any) -> str:
 
 
 def _bins(values: Iterable[Any], low: float, high: float, bins: int) -> list[dict[str, float]]:
-    """How many numbers lie in each of some ranges; what was written since the bounds were read is left out."""
+    """How many numbers between two bounds lie in each of some ranges."""
     tally = [0] * (bins if low != high else 1)
     for _, number, count in values:
-        if low <= number <= high:
-            place = 0 if high == low else int(_share(number, low, high) * len(tally))
-            tally[min(place, len(tally) - 1)] += count
+        place = 0 if high == low else int(_share(number, low, high) * len(tally))
+        tally[min(place, len(tally) - 1)] += count
     ranges = (_range(low, high, len(tally), index) for index in range(len(tally)))
     return [
         {"index": index, "min": least, "max": most, "count": tally[index]} for index, (least, most) in enumerate(ranges)

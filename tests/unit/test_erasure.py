@@ -1,0 +1,105 @@
+"""What a purge removes from the control tables: rows that name the subject, and no others, however many they are."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
+import sqlalchemy as sa
+
+from heddle.store.control import erasure
+from heddle.store.control.erasure import ERASED_USER, Erasure, NamedIn
+from heddle.store.control.metric_series import METRIC_TABLES
+from heddle.store.control.repository import metadata
+from heddle.store.control.training import train_events, train_jobs
+from heddle.store.control.training_models import train_logs, train_models
+from heddle.wire import refs
+from tests.support import planted
+from tests.support.memory import MemoryExecutor
+
+T = TypeVar("T")
+OWN, OTHER = "team/own", "team/other"
+PROJECT = refs.internal_project(OWN)
+
+
+@pytest.fixture
+def executor() -> MemoryExecutor:
+    """A row in every table of one project and of another, each with a name of its own in all its texts."""
+    executor = MemoryExecutor()
+
+    def work(connection: sa.Connection) -> None:
+        for project, marker in ((OWN, "zebra"), (OTHER, "okapi")):
+            planted.fill(connection, project, marker, lambda content: content.decode())
+
+    run(executor.write(work))
+    return executor
+
+
+def run(work: Awaitable[T]) -> T:
+    """The result of a coroutine."""
+
+    async def awaited() -> T:
+        return await work
+
+    return asyncio.run(awaited())
+
+
+def counted(executor: MemoryExecutor, project: str = OWN) -> dict[str, int]:
+    return run(executor.read(lambda connection: planted.count(connection, project)))
+
+
+def test_rows_in_whose_words_a_name_stands_go_and_no_others(
+    executor: MemoryExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_SLICE", 1)
+    before, elsewhere = counted(executor), counted(executor, OTHER)
+    counts: dict[str, int] = {}
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="okapi"), "job", counts))
+    assert (counts, counted(executor)) == ({}, before)
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), "job", counts))
+    below = {"replay_items": 1, "conversation_items": 1}
+    assert counts == {"eval_jobs": 1, "responses": 1, "conversations": 1} | below
+    after = counted(executor)
+    for name in below:
+        query = sa.select(sa.func.count()).select_from(metadata.tables[name])
+        assert run(executor.read(lambda connection, query=query: connection.execute(query).scalar_one())) == 1
+    assert {name: before[name] - after[name] for name in before if before[name] != after[name]} == counts
+    assert counted(executor, OTHER) == elsewhere
+
+
+def test_the_job_that_purges_stays_though_it_names_the_subject(executor: MemoryExecutor) -> None:
+    counts: dict[str, int] = {}
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), "zebra", counts))
+    assert "eval_jobs" not in counts and counts["responses"] == 1
+
+
+def test_metrics_that_a_user_is_named_in_go_and_so_do_the_names_of_authors(executor: MemoryExecutor) -> None:
+    def metrics(project: str) -> dict[str, int]:
+        found = counted(executor, project)
+        return {table.name: found[table.name] for table in METRIC_TABLES}
+
+    def authors() -> list[str]:
+        query = sa.select(train_models.c.created_by).order_by(train_models.c.created_by)
+        return list(run(executor.read(lambda connection: connection.execute(query).scalars().all())))
+
+    there = {table.name: 1 for table in METRIC_TABLES}
+    run(Erasure(executor).named(PROJECT, "user", "okapi", {}))
+    assert (metrics(OWN), authors()) == (there, ["okapi", "zebra"])
+    run(Erasure(executor).named(PROJECT, "user", "zebra", {}))
+    assert (metrics(OWN), metrics(OTHER)) == (dict.fromkeys(there, 0), there)
+    assert authors() == [ERASED_USER, "okapi"]
+
+
+def test_what_training_was_given_goes_with_the_events_of_its_job(executor: MemoryExecutor) -> None:
+    given = run(Erasure(executor).payloads(PROJECT))
+    assert given == [(name, "zebra", f"{name} zebra") for name in ("train_jobs", "train_logs")]
+    counts: dict[str, int] = {}
+    for table, row_id, _ in given:
+        run(Erasure(executor).payload(table, row_id, counts))
+    assert counts == {"train_jobs": 1, "train_logs": 1}
+
+    def left(connection: sa.Connection) -> list[int]:
+        tables = (train_jobs, train_logs, train_events)
+        return [connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in tables]
+
+    assert run(executor.read(left)) == [1, 1, 1]
