@@ -16,6 +16,7 @@ from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
 from heddle.trace.calls.packing import instant
 from heddle.wire import jsontext, refs, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
 MAX_FIELDS = 500
@@ -54,8 +55,35 @@ def answer_rows(name: str, found: Selection, describe: Callable[[Row], Row] | No
     return send_list(name, slices(), **others)
 
 
-def send_list(name: str, slices: AsyncIterator[Sequence[Any]], **others: Any) -> StreamingResponse:
-    """A JSON object with a list `name` that is sent slice by slice, and `others` behind it; refs in external form."""
+async def answer_slices(
+    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+) -> Response:
+    """What `send_list` sends, at once where it is one slice; what can be refused is refused with the first."""
+    first: Sequence[Any] = await anext(slices, [])
+    second = await anext(slices, None)
+    if second is None:
+        return answer({name: first, **others, **ending()})
+    return send_list(name, _joined(first, second, slices), ending, **others)
+
+
+async def _joined(
+    first: Sequence[Any], second: Sequence[Any], rest: AsyncIterator[Sequence[Any]]
+) -> AsyncIterator[Sequence[Any]]:
+    yield first
+    del first
+    yield second
+    del second
+    async for values in rest:
+        yield values
+
+
+def send_list(
+    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+) -> StreamingResponse:
+    """A JSON object with a list `name` that is sent slice by slice; refs in external form.
+
+    Behind it stand `others`, and what `ending` tells once the list is sent.
+    """
 
     async def write() -> AsyncIterator[bytes]:
         before = jsontext.dumps_bytes({name: []})[:-2]
@@ -64,8 +92,9 @@ def send_list(name: str, slices: AsyncIterator[Sequence[Any]], **others: Any) ->
                 text = jsontext.dumps_bytes(values)[1:-1]
                 yield before + await off_loop(len(text), partial(refs.convert_out, text))
                 before = b","
-        ends = jsontext.dumps_bytes(others)[1:]
-        yield (before if before != b"," else b"") + (b"]," if others else b"]") + ends
+        more = {**others, **ending()}
+        ends = jsontext.dumps_bytes(more)[1:]
+        yield (before if before != b"," else b"") + (b"]," if more else b"]") + refs.convert_out(ends)
 
     return StreamingResponse(write(), media_type="application/json")
 
