@@ -1,8 +1,8 @@
 """What routes over stored rows share: requests, the purge by ids, and the rows as answers."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from fastapi import Response
@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.http.parameters import page_limit
-from heddle.http.routing import ProjectReq, answer, off_loop
+from heddle.http.routing import ProjectReq, answer
 from heddle.settings import Settings
 from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
@@ -89,14 +89,17 @@ def send_list(
         before = jsontext.dumps_bytes({name: []})[:-2]
         async for values in slices:
             if values:
-                text = jsontext.dumps_bytes(values)[1:-1]
-                yield before + await off_loop(len(text), partial(refs.convert_out, text))
+                yield before + await asyncio.to_thread(_write_items, values)
                 before = b","
         more = {**others, **ending()}
         ends = jsontext.dumps_bytes(more)[1:]
         yield (before if before != b"," else b"") + (b"]," if more else b"]") + refs.convert_out(ends)
 
     return StreamingResponse(write(), media_type="application/json")
+
+
+def _write_items(values: Sequence[Any]) -> bytes:
+    return refs.convert_out(jsontext.dumps_bytes(values))[1:-1]
 
 
 class TimeRangeReq(ProjectReq):

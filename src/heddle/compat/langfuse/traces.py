@@ -1,9 +1,9 @@
 """/api/public/{traces,observations,sessions}: calls, as clients of Langfuse read them back; traces deleted."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -27,7 +27,7 @@ from heddle.compat.langfuse.observation import ERROR, EVENT, GROUPS, SPAN, TYPES
 from heddle.compat.langfuse.scores import to_second
 from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import RequestModel, answer, group, off_loop
+from heddle.http.routing import RequestModel, answer, group
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.read import CallReader
 from heddle.trace.otel.packing import op_object_id
@@ -88,7 +88,7 @@ class Observations(OfProjectStore):
             return [show(Observation(orjson.loads(refs.convert_out(orjson.dumps(line))), project_id)) for line in lines]
 
         async for lines in reader.slices():
-            yield await off_loop(len(lines) * _USUAL_BYTES, partial(read, lines))
+            yield await asyncio.to_thread(read, lines)
 
     async def read(self, request: CallsQueryReq) -> AsyncIterator[Observation]:
         """The selected calls, one after the other."""
@@ -117,7 +117,6 @@ router: APIRouter = group("Langfuse")
 MOST_OBSERVATIONS = 10_000
 """Of one trace, or of a page of traces."""
 _MOST_SCORES = 1000
-_USUAL_BYTES = 1000
 _SUMMED = ["summary"]
 """The large fields that `sum_up` reads."""
 _KINDS = {name: kind for kind, name in TYPES.items()}
