@@ -264,6 +264,17 @@ PARTS = (
 )  # fmt: skip
 
 
+def test_texts_at_paths_that_hold_each_other_leave_nothing_of_themselves() -> None:
+    """The shorter one was often taken out first, and what stood behind it in the longer one stayed."""
+    redactor = Redactor(RedactionRules((), ("inputs.people.*",)))
+    names = [f"{name} of house {name}" for name in ("Ada", "Bob", "Cyd", "Dan", "Eve", "Fay", "Gus", "Hal")]
+    people = [name[:length] for name in names for length in (6, 9, len(name))]
+    redactor.json(jsontext.dumps({"people": people}), "inputs")
+    for name in names:
+        assert redactor.text(f"said {name}, and {name[:9]}") == "said [redacted path], and [redacted path]"
+        assert redactor.text(name) == "[redacted path]" and redactor.text(name[:5]) == name[:5]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_slices_of_a_long_text_give_what_the_whole_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)

@@ -1,10 +1,12 @@
 """What is taken out of texts before they are stored: values at paths, and what detectors of secrets find."""
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import orjson
@@ -328,6 +330,7 @@ class Redactor:
     found: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=set)
     """The texts that stood at paths: they are taken out of the dumps of spans, too."""
+    _longest_first: list[str] = field(default_factory=list)
 
     def text(self, text: str, kinds: Collection[str] | None = None) -> str:
         """A text without what detectors (those of the rules, or these) find; JSON in it without tokens that say it."""
@@ -339,7 +342,16 @@ class Redactor:
             text, count = _REPLACE[kind](text)
             if count:
                 self.found[kind] += count
-        for taken in self.taken:
+        return self._without_taken(text) if self.taken else text
+
+    def _without_taken(self, text: str) -> str:
+        if text in self.taken:
+            return _marked(PATH)
+        if len(self._longest_first) != len(self.taken):
+            self._longest_first = sorted(self.taken, key=len, reverse=True)
+        # A short one may be a part of a longer one, the rest of which would stay.
+        first = bisect_left(self._longest_first, -len(text), key=lambda taken: -len(taken))
+        for taken in islice(self._longest_first, first, None):
             text = text.replace(taken, _marked(PATH))
         return text
 
