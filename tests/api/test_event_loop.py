@@ -175,6 +175,39 @@ def test_others_are_served_meanwhile(name: str, client: httpx.Client) -> None:
         assert "max_json_nodes" in answer.text or "in one export" in answer.text
 
 
+REDACTED = {"project_id": "team/redacted"}
+AT = "2026-01-01T00:00:00Z"
+BLANKS = "password:" + " " * 4_000_000
+CARDS = {"x": "4111 1111 1111 1112 " * 400_000}
+
+
+def started(text: str) -> Any:
+    return {"start": {**REDACTED, "op_name": "o", "started_at": AT, "inputs": {"x": text}, "attributes": {}}}
+
+
+def failed(exception: str) -> Any:
+    return {"end": {**REDACTED, "id": "1", "ended_at": AT, "summary": {}, "exception": exception}}
+
+
+TO_REDACT: dict[str, tuple[str, Any]] = {
+    "an input": ("/call/start", started(BLANKS)),
+    "an exception": ("/call/end", failed(BLANKS)),
+    "lines of an exception": ("/call/end", failed("x" + "\n" * 60_000 + "x")),
+    "an object": ("/obj/create", {"obj": {**REDACTED, "object_id": "o", "val": CARDS}}),
+    "a row": ("/table/create", {"table": {**REDACTED, "rows": [CARDS]}}),
+}
+"""Texts that take detectors long."""
+
+
+@pytest.mark.parametrize("name", with_breadth(TO_REDACT, every=2))
+def test_others_are_served_while_a_long_text_is_redacted(name: str, client: httpx.Client) -> None:
+    rules = {**REDACTED, "kinds": ["email", "phone", "card", "key"]}
+    assert client.post("/project/redaction/update", json=rules).status_code == 200
+    path, body = TO_REDACT[name]
+    answer = post_beside_others(client, path, json.dumps(body).encode(), {**OTHER, **REDACTED})
+    assert answer.status_code == 200, answer.text[:300]
+
+
 def test_an_export_of_empty_spans(client: httpx.Client) -> None:
     headers = {**OTHER, "content-type": "application/x-protobuf"}
     answer = post_beside_others(client, "/otel/v1/traces", protobuf(MIB), headers)

@@ -67,6 +67,19 @@ def test_bodies_that_are_wrong_somewhere(route: str, client: httpx.Client) -> No
         json.dumps(told, allow_nan=False)
 
 
+@pytest.mark.parametrize("route", BODIES)
+def test_a_wrong_body_is_told_before_a_missing_project(route: str, client: httpx.Client) -> None:
+    method, path = route.split(" ")
+    nowhere = {"authorization": "Bearer any", "content-type": "application/json"}
+    for content in ("{", "[1", '"text"', "{}"):
+        told = client.request(method, path, content=content)
+        without = httpx.request(method, client.base_url.join(path), content=content, headers=nowhere)
+        assert (without.status_code, without.json()) == (told.status_code, told.json()), content
+        assert told.status_code in (400, 422) and "No project" not in told.text
+    missing = httpx.request(method, client.base_url.join(path), json=BODIES[route], headers=nowhere)
+    assert missing.status_code == 400 and missing.json()["message"].startswith("No project: ")
+
+
 @pytest.mark.parametrize(
     "path",
     ["v2/prompts/x%00y", "v2/prompts/%ff", "scores/%00", "traces/%00", "observations/%F0%9F%92%A9", "sessions/%00"]

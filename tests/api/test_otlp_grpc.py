@@ -190,7 +190,7 @@ def test_keys(tmp_path: Path) -> None:
     writer, reader = make_key(data, "ann", "--project", "team/one"), make_key(data, "eve", "--scope", "read")
     body = request(span()).SerializeToString()
     with HeddleProcess(data, auth="on", otlp_grpc_port=port) as server:
-        for metadata in ({"wandb_key": writer}, {"authorization": f"Bearer {writer}"}):
+        for metadata in ({"wandb_key": writer}, {"x_key": writer}, {"authorization": f"Bearer {writer}"}):
             assert Client(port, **metadata).send(body) == b""
         stranger = Client(port)
         assert stranger.refusal(body)[0] is grpc.StatusCode.UNAUTHENTICATED

@@ -84,7 +84,7 @@ def test_every_side_charges_calls_at_the_price_of_their_moment(wire: Wire, secon
         assert len({bucket for bucket, _, _ in buckets}) == len(buckets)
     # The list of projects may be some seconds old, but not where one was made known.
     assert wire.client.post("/_ui/api/projects", json={"id": wire.project}).status_code == 200
-    projects = {entry["id"]: entry for entry in _read(wire, "/_ui/api/projects")["projects"]}
+    projects = {entry["id"]: entry for entry in wire.client.get("/_ui/api/projects").json()["projects"]}
     assert projects[wire.project]["cost"] == right
 
 

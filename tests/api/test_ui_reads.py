@@ -145,8 +145,9 @@ class TestKeys:
         assert sum(sequence["mask"]) == sequence["trained"] == 2
         for path in (f"/_ui/api/training/runs/{other}", f"/_ui/api/training/runs/{other}/live"):
             assert reader.get(path).status_code == 404
-        for path in ("", "/groups", "/one"):
-            query = {**body, "model": other, "place": 0, "index": 0}
+        query = {"model": other}
+        for path, more in (("", {}), ("/groups", {"body": body["body"]}), ("/one", {"place": "0", "index": "0"})):
+            query |= more
             assert reader.get(f"/_ui/api/trajectories{path}", params=query).status_code == 404
         query = {"model": own, "body": f"job:{uuid.uuid4()}"}
         assert reader.get("/_ui/api/trajectories/groups", params=query).status_code == 404

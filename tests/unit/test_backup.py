@@ -1,6 +1,7 @@
 """Backups as folders and archives: what is restored is what was stored, and what is none is refused in a line."""
 
 import asyncio
+import io
 import json
 import os
 import sqlite3
@@ -87,8 +88,15 @@ def test_what_is_no_backup_is_refused_and_nothing_is_restored(data: Path, tmp_pa
     assert "a format that this heddle does not know; it was made by 9.9" in refused()
     (source / MANIFEST).write_text(json.dumps(manifest | {"files": manifest["files"] + 1}))
     assert f"is not whole: {manifest['files']} files instead of {manifest['files'] + 1}" in refused()
-    (source / MANIFEST).write_text("{")
-    assert "cannot be restored" in refused()
+    for text in ("{", "[]", "5"):
+        (source / MANIFEST).write_text(text)
+        assert "cannot be restored" in refused()
+    for name in ("format", "files", "made_at"):
+        left = {key: value for key, value in manifest.items() if key != name}
+        (source / MANIFEST).write_text(json.dumps(left))
+        assert f"cannot be restored: {MANIFEST} lacks '{name}'" in refused()
+        (source / MANIFEST).write_text(json.dumps(left | {name: []}))
+        assert refused()
     (source / MANIFEST).unlink()
     assert f"{MANIFEST} or {DATABASE} is missing in it" in refused()
     (tmp_path / "text").write_text("no archive")
@@ -97,6 +105,12 @@ def test_what_is_no_backup_is_refused_and_nothing_is_restored(data: Path, tmp_pa
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.add(tmp_path / "text", "text")
     assert f"{MANIFEST} or {DATABASE} is missing in it" in refused(tmp_path / "other.tar")
+    with tarfile.open(tmp_path / "headers.tar", "w") as archive:
+        for _ in range(2000):
+            header = tarfile.TarInfo("header")
+            header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2
+            archive.addfile(header, io.BytesIO(b"x\0"))
+    assert "cannot be restored" in refused(tmp_path / "headers.tar")
     back_up(load(data), str(tmp_path / "whole.tar"))
     content = (tmp_path / "whole.tar").read_bytes()
     (tmp_path / "cut.tar").write_bytes(content[: len(content) // 2])

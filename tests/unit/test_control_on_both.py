@@ -119,7 +119,8 @@ async def objects(store: ControlGroups) -> list[Any]:
         new = NewVersion(_P, "object", name, digest, f'{{"n":{number}}}', 9, base, None, "me")
         await store.objects.create(new)
     found: list[Any] = [
-        await store.objects.query(_P, ObjectFilter(), sort=[("object_id", down)]) for down in (False, True)
+        [page async for page in store.objects.pages(_P, ObjectFilter(), sort=[("object_id", down)])]
+        for down in (False, True)
     ]
     other = NewVersion(_P, "object", "b", "9" * 43, "{}", 2, "Dataset", None, "me")
     found.append(await _told(store.objects.create(other)))
@@ -136,7 +137,8 @@ async def objects(store: ControlGroups) -> list[Any]:
     found.append(await store.objects.read(_P, "b", "prod", with_labels=True))
     found.append(await store.objects.delete(_P, "b", ["v0"], "me"))
     found.append(await _told(store.objects.delete(_P, "b", ["v0", "v1"], "me")))
-    found.append([page async for page in store.objects.pages(_P, ObjectFilter(), by_name=True)])
+    newest_first = [("object_id", False), ("version_index", True)]
+    found.append([page async for page in store.objects.pages(_P, ObjectFilter(), sort=newest_first)])
     found.append([await store.objects.total_size(_P), await store.objects.tags(_P), await store.objects.aliases(_P)])
     found.append(await store.objects.latest_of_class("Model"))
     found.append(await store.objects.latest.digests(_P, "object", ["b", "a", "nothing"]))

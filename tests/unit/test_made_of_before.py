@@ -51,7 +51,7 @@ def test_a_version_comes_behind_the_one_that_it_was_made_of_or_not_at_all(tmp_pa
                     await store.objects.create(version(digit, after=stale))
         with pytest.raises(InvalidRequest):
             await store.objects.create(version(3, after="", base="Model"))
-        found = await store.objects.query(PROJECT, ObjectFilter())
+        (found,) = [page async for page in store.objects.pages(PROJECT, ObjectFilter())]
         assert [(row.val, row.is_latest) for row in found] == [('{"n":0}', False), ('{"n":1}', True)]
 
     run(tmp_path, work)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from heddle.store.control.row_queries import CodePoints, JsonRead, Written
+from heddle.store.control.repository import Prepared
+from heddle.store.control.row_queries import CodePoints, JsonRead, Listed, Written
 from heddle.store.postgres.connection import connect
 from heddle.store.postgres.migrate import migrate
 from heddle.store.query.compiler import Dialect, Kind, contained
@@ -209,6 +210,33 @@ def test_zero_characters(both: Connections) -> None:
     assert connection.execute(sa.select(size)).scalar_one() == 2
     whole = JsonRead(sa.literal('{"v":["\\u0000"]}', sa.Text()), ("v",), "text")
     assert connection.execute(sa.select(whole)).scalar_one() == '["\\u0000"]'
+
+
+ODD_IDS = (
+    "a",
+    "a\x00",
+    "a\x00b",
+    "\x00",
+    "",
+    "\U0010ffff",
+    "\U0010ffff0",
+    "\U0010ffff1\x00",
+    "\\u0000",
+    "\\\x00",
+    "ä",
+    "'",
+)
+
+
+@pytest.mark.parametrize("one", ODD_IDS)
+def test_one_of_a_list_is_found_exactly(both: Connections, one: str) -> None:
+    others = [item for item in ODD_IDS if item != one]
+    prepared = Prepared(sa.select(sa.case((Listed(sa.bindparam("one", type_=sa.Text()), "items"), 1), else_=0)))
+    for connection in both:
+        for items, is_listed in ((list(ODD_IDS), 1), (others, 0), ([one], 1)):
+            query = sa.select(sa.case((Listed(sa.literal(one, sa.Text()), items), 1), else_=0))
+            assert connection.execute(query).scalar_one() == is_listed, items
+            assert prepared(connection, one=one, items=items).scalar_one() == is_listed, items
 
 
 def test_numbers_keep_all_their_digits(both: Connections) -> None:

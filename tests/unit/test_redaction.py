@@ -1,12 +1,13 @@
 """Detectors find what is planted and little else; paths take out values; what is harmless stays as it is."""
 
 import json
+import random
 
 import pytest
 
 from benchmarks.redaction import SECRETS, measure
 from heddle.errors import InvalidRequest
-from heddle.wire import jsontext
+from heddle.wire import jsontext, redaction
 from heddle.wire.redaction import KINDS, MOST_PATHS, RedactionRules, Redactor
 
 ALL = RedactionRules(KINDS)
@@ -252,3 +253,60 @@ def test_ids_without_text_are_not_kept(value: object, kept: object) -> None:
     assert json.loads(told["body"]) == kept, "also where it is a text in a text"
     lines = redactor.content(f"{json.dumps(value)}\n{json.dumps(value)}".encode()).decode().splitlines()
     assert [json.loads(line) for line in lines] == [kept, kept]
+
+
+PARTS = (
+    *("ada@example.org", "@", "a.b@", "+1 415 555 2671", "(415) 555-2671", "4111 1111 1111 1111", "4111-1111"),
+    *("sk-0123456789abcdefghijk", "sk-", f"eyJ{MIXED}.eyJ{MIXED}.{MIXED}", "eyJ", "Bearer 0123456789abcdefghijk"),
+    *("password: hunter22x", "api_key", " = ", "\n", '"', "\\", "https://ada:hunter22@db.example/x", "://", ".", "-"),
+    *("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA", "-----BEGIN", "é", " "),
+    *("12345678:AA" + "b" * 33, "378282246310005", "word"),
+)  # fmt: skip
+
+
+def test_texts_at_paths_that_hold_each_other_leave_nothing_of_themselves() -> None:
+    """The shorter one was often taken out first, and what stood behind it in the longer one stayed."""
+    redactor = Redactor(RedactionRules((), ("inputs.people.*",)))
+    names = [f"{name} of house {name}" for name in ("Ada", "Bob", "Cyd", "Dan", "Eve", "Fay", "Gus", "Hal")]
+    people = [name[:length] for name in names for length in (6, 9, len(name))]
+    redactor.json(jsontext.dumps({"people": people}), "inputs")
+    for name in names:
+        assert redactor.text(f"said {name}, and {name[:9]}") == "said [redacted path], and [redacted path]"
+        assert redactor.text(name) == "[redacted path]" and redactor.text(name[:5]) == name[:5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slices_of_a_long_text_give_what_the_whole_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices(PARTS, k=chance.randrange(1, 80))) for _ in range(100)]
+    whole, sliced = Redactor(ALL), Redactor(ALL)
+    wanted = [whole.text(text) for text in texts]
+    monkeypatch.setattr(redaction, "_SLICE", chance.choice((1, 7, 50, 200)))
+    monkeypatch.setattr(redaction, "_MARGIN", 400)
+    assert [sliced.text(text) for text in texts] == wanted
+    assert sliced.found == whole.found != {}
+
+
+def test_a_long_text_is_searched_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[int] = []
+
+    class Counted:
+        """A pattern that tells how many characters each search may look at."""
+
+        def search(self, text: str, place: int, end: int | None = None) -> None:
+            spans.append((len(text) if end is None else end) - place)
+
+    for name, kind in (("_AT_HOST", "email"), ("_NUMBER", "phone"), ("_PEM", "key")):
+        spans.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(redaction, name, Counted())
+            text = "@ PRIVATE KEY " * 300_000
+            assert Redactor(RedactionRules((kind,))).text(text) == text
+        assert max(spans) <= redaction._SLICE + redaction._MARGIN
+        assert sum(spans) >= len(text)
+
+
+def test_a_long_name_of_a_member_is_looked_at_where_it_ends() -> None:
+    redactor = Redactor(ALL)
+    names = ["x" * 1_000_000 + end for end in ("apikey", "encryption_key", "AUTHORIZATION", "keys", "")]
+    assert [*redactor.value(dict.fromkeys(names, "hunter22")).values()] == ["[redacted key]"] * 3 + ["hunter22"] * 2

@@ -1,6 +1,7 @@
 """Usage that SDKs sum up into parents counts once in totals, in whatever order the calls come."""
 
 import asyncio
+import json
 import random
 import sqlite3
 from pathlib import Path
@@ -66,6 +67,18 @@ def test_all_in_one_batch_and_a_call_that_is_its_own_parent(tmp_path: Path) -> N
 
     asyncio.run(run())
     assert counted(tmp_path) == {"team/batch": (3, 30), "team/circle": (1, 10)}
+
+
+def test_ids_with_zero_characters(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_services(tmp_path) as (_, client):
+            parts = [part for name in TREE for part in halves("team/zero", name)]
+            text = json.dumps([{"mode": path.rpartition("/")[2], "req": body} for path, body in parts])
+            batch = json.loads(text.replace("team/zero-", "\\u0000"))
+            await Trace(client, "team/zero").post("/call/upsert_batch", batch=batch)
+
+    asyncio.run(run())
+    assert counted(tmp_path) == {"team/zero": (3, 30)}
 
 
 def test_a_file_of_before_is_marked(tmp_path: Path) -> None:

@@ -36,9 +36,8 @@ async def refuse_unknown_parameters(request: Request) -> None:
     known = list(dict.fromkeys(_query_names(request.scope["route"].dependant)))
     for name in request.query_params:
         if name not in known:
-            raise InvalidRequest(
-                f"The query parameter {name[:100]!r} is not offered here; offered are {', '.join(known)}", param=name
-            )
+            offered = f"offered are {', '.join(known)}" if known else "none is"
+            raise InvalidRequest(f"The query parameter {name[:100]!r} is not offered here; {offered}", param=name)
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

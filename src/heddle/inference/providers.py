@@ -29,6 +29,8 @@ LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
 _CONNECT_SECONDS = 10.0
 _ERROR_BYTES = 64 * 1024
+MOST_BYTES = 128 * 1024 * 1024
+"""Of one answer, unpacked."""
 _OWN_HEADERS = frozenset(
     ("authorization", "host", "content-length", "content-type", "connection", "transfer-encoding", "accept", "te")
 )
@@ -116,7 +118,7 @@ class ProviderClient:
     async def ask(self, path: str, body: Json | None) -> Json:
         """The answer to a request (a GET without a body) at a path under its address; raises ProviderFailed."""
         async with self._send(path, body) as response:
-            return self._object(await response.aread())
+            return self._object(b"".join([part async for part in self._parts(response)]))
 
     async def list_models(self) -> list[str]:
         """The names of the models there; raises ProviderFailed."""
@@ -128,7 +130,7 @@ class ProviderClient:
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with self._send(_CHAT, {**body, **options}) as response:
             is_empty = True
-            async for line in split_lines(response.aiter_bytes()):
+            async for line in split_lines(self._parts(response)):
                 data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
                 if data == b"[DONE]":
                     return
@@ -140,6 +142,14 @@ class ProviderClient:
                     yield chunk
             if is_empty:
                 raise ProviderFailed(f"{self._provider.name} answered no stream of chunks")
+
+    async def _parts(self, response: "httpx.Response") -> AsyncGenerator[bytes]:
+        size = 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > MOST_BYTES:
+                raise ProviderFailed(f"{self._provider.name} answered more than {MOST_BYTES} bytes")
+            yield part
 
     def _object(self, text: bytes) -> Json:
         try:

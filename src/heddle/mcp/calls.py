@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -78,30 +78,27 @@ def find_calls(
     }
     if conditions:
         chosen["query"] = {"$expr": {"$and": conditions}}
-    total = project.post("/calls/query_stats", **chosen)["count"]
     if min_cost is None:
-        calls = _page(project, chosen, limit, offset)
+        total = project.post("/calls/query_stats", **chosen)["count"]
+        lines = [_call_line(call) for call in _page(project, chosen, limit, offset)]
     else:
-        newest = _page(project, chosen, _SCANNED, 0)
-        costly = [one for one in newest if (cost_of(one["summary"]["weave"].get("costs")) or 0.0) >= min_cost]
-        total, calls = len(costly), costly[offset : offset + limit]
-    shown = f"calls {offset + 1} to {offset + len(calls)} of {total}" if calls else f"no calls here; {total} in all"
-    more = f"; offset={offset + limit} shows more" if offset + len(calls) < total else ""
-    return join_lines([f"{shown}, newest first{more}", *map(_call_line, calls)])
+        newest = _page(project, chosen, _SCANNED, 0, columns=["summary"])
+        costly = [one["id"] for one in newest if (cost_of(one["summary"]["weave"].get("costs")) or 0.0) >= min_cost]
+        total, ids = len(costly), costly[offset : offset + limit]
+        lines = [_call_line(call) for call in (_page(project, {"filter": {"call_ids": ids}}, limit, 0) if ids else ())]
+    shown = f"calls {offset + 1} to {offset + len(lines)} of {total}" if lines else f"no calls here; {total} in all"
+    more = f"; offset={offset + limit} shows more" if offset + len(lines) < total else ""
+    return join_lines([f"{shown}, newest first{more}", *lines])
 
 
-def _page(project: Project, chosen: Json, limit: int, offset: int) -> Sequence[Call]:
-    columns = ["summary", "exception", "display_name", "inputs", "output", "ended_at", "parent_id"]
-    newest = [{"field": "started_at", "direction": "desc"}]
-    return project.lines(
-        "/calls/stream_query",
-        **chosen,
-        limit=limit,
-        offset=offset,
-        sort_by=newest,
-        columns=columns,
-        include_costs=True,
-    )
+_SHOWN = ["summary", "exception", "display_name", "inputs", "output", "ended_at", "parent_id"]
+
+
+def _page(project: Project, chosen: Json, limit: int, offset: int, columns: Sequence[str] = _SHOWN) -> Iterator[Call]:
+    """Calls, the newest first, one at a time: inputs and outputs may be large."""
+    page = {"limit": limit, "offset": offset, "sort_by": [{"field": "started_at", "direction": "desc"}]}
+    asked = {"project_id": project.id, **chosen, **page, "columns": columns, "include_costs": True}
+    yield from project.remote.lines("/calls/stream_query", asked)
 
 
 def _call_line(call: Call) -> str:

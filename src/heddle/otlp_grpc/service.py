@@ -16,7 +16,7 @@ from heddle.errors import Busy, HeddleError, Unavailable
 from heddle.otlp_grpc.supervisor import Configuration
 from heddle.wire.otlp import PROTOBUF, decode_status, encode_status, status_code
 
-PASSED_ON = ("authorization", "wandb-api-key", "project_id", "x-request-id")
+PASSED_ON = ("authorization", "wandb-api-key", "x-api-key", "project_id", "x-request-id")
 """Metadata that become headers."""
 OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Those by which a server without keys knows, and refuses, what a proxy sends."""

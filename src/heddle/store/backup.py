@@ -11,6 +11,7 @@ import sqlite3
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BufferedIOBase
@@ -383,15 +384,21 @@ def _unpack(source: Path, target: Path, copy: Copy) -> dict[str, Any]:
         else:
             raise HeddleError(f"{source} is no backup: it is neither a folder nor a tar file")
         manifest: dict[str, Any] = orjson.loads((target / MANIFEST).read_bytes())
-    except (OSError, EOFError, tarfile.TarError, orjson.JSONDecodeError) as error:
+        is_known = manifest["format"] == _FORMAT
+        files, made_at = (manifest["files"], manifest["made_at"]) if is_known else (0, "")
+        if not (isinstance(files, int) and isinstance(made_at, str)):
+            raise ValueError(f"{MANIFEST} is damaged")
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, TypeError, RecursionError) as error:
         raise HeddleError(f"{source} cannot be restored: {error}") from error
-    if manifest.get("format") != _FORMAT:
+    except KeyError as error:
+        raise HeddleError(f"{source} cannot be restored: {MANIFEST} lacks {error}") from error
+    if not is_known:
         raise HeddleError(
             f"{source} has a format that this heddle does not know; it was made by {manifest.get('heddle')}"
         )
     found = sum(1 for _ in _files(target))
-    if found != manifest["files"]:
-        raise HeddleError(f"{source} is not whole: {found} files instead of {manifest['files']}")
+    if found != files:
+        raise HeddleError(f"{source} is not whole: {found} files instead of {files}")
     _verify(target / DATABASE)
     return manifest
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -37,15 +37,15 @@ from heddle.ipc import json_schemas
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.builtin_classes import ANNOTATION_SPEC, kind_of, normalise
 from heddle.trace.calls.models import PageReq
-from heddle.trace.rows import send_list
+from heddle.trace.rows import answer_slices
 from heddle.wire import jsontext, query, refs
 from heddle.wire.call_fields import resolve_field
 from heddle.wire.jsontypes import Json
 
 MAX_NAME, MAX_ALIAS, MAX_TAG = 128, 128, 256
 MAX_LABELS = 1000
-_LARGE_LIST = 1 << 20
-
+_SORTABLE = ("object_id", "created_at")
+"""Other fields of an order do not count."""
 _BAD_IN_NAME = re.compile(r"[^\w.-]")
 _TAG = re.compile(r"[-\w]+( [-\w]+)*")
 _RESERVED_ALIAS = re.compile(r"v\d+")
@@ -306,24 +306,18 @@ async def obj_read(body: ObjReadReq, caller: Reader, store: StoreDep) -> Respons
 @local
 async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """Live versions of objects."""
-    found = await store.objects.query(
+    pages = store.objects.pages(
         caller.open(body.project_id),
         _filter(body.filter or ObjectVersionFilter()),
-        sort=[(term.field, term.direction == "desc") for term in body.sort_by or ()],
+        sort=[(term.field, term.direction == "desc") for term in body.sort_by or () if term.field in _SORTABLE],
         limit=page_limit(settings, not_negative(body.limit, "limit")),
         offset=not_negative(body.offset, "offset") or 0,
         with_values=not body.metadata_only,
         with_labels=bool(body.include_tags_and_aliases),
     )
     with_size = bool(body.include_storage_size)
-    if sum(len(version.val or "") for version in found) > _LARGE_LIST:
-        return send_list("objs", _describe_each(body.project_id, found, with_size))
-    return answer({"objs": [_describe(body.project_id, version, with_size) for version in found]})
-
-
-async def _describe_each(project: str, found: Sequence[ObjectVersion], with_size: bool) -> AsyncIterator[list[Json]]:
-    for version in found:
-        yield [_describe(project, version, with_size)]
+    shown = ([_describe(body.project_id, version, with_size) for version in page] async for page in pages)
+    return await answer_slices("objs", shown)
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)

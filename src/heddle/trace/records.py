@@ -205,7 +205,7 @@ class TraceRecords:
         """The newest version of an op, made with a stub of a source where there is none."""
         project = caller.open(project_id)
         wanted = ObjectFilter(is_op=True, latest_only=True, object_ids=[name])
-        found = await self._store.objects.query(project, wanted, with_values=False, limit=1)
+        found = await self._store.objects.query(project, wanted, limit=1)
         if found:
             ref = refs.object_ref(project, "op", name, found[0].digest)
             return Published(name, found[0].digest, found[0].version_index, ref)

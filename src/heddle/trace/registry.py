@@ -147,7 +147,7 @@ async def _copy(store: Store, origin: str, project: str, portfolio: str, version
     if there is not None and there.deleted_at is None:
         return
     names = ObjectFilter(object_ids=[portfolio], is_op=version.kind != "op")
-    if await store.objects.query(project, names, limit=1, with_values=False):
+    if await store.objects.query(project, names, limit=1):
         raise InvalidRequest(f"Portfolio {portfolio} holds versions of another kind: objects and ops are kept apart")
     val = version.val or "null"
     for digest in sorted(set(_files(orjson.loads(val)))):
@@ -178,7 +178,7 @@ async def _versions(store: Store, project: str, names: list[str]) -> list[Object
     if not names:
         return []
     wanted = ObjectFilter(object_ids=names)
-    return await store.objects.query(project, wanted, with_values=False, with_labels=True)
+    return await store.objects.query(project, wanted, with_labels=True)
 
 
 def _portfolio(name: str, found: list[ObjectVersion]) -> Json:

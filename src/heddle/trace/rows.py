@@ -1,8 +1,8 @@
 """What routes over stored rows share: requests, the purge by ids, and the rows as answers."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from fastapi import Response
@@ -10,12 +10,13 @@ from fastapi.responses import StreamingResponse
 
 from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.http.parameters import page_limit
-from heddle.http.routing import ProjectReq, answer, off_loop
+from heddle.http.routing import ProjectReq, answer
 from heddle.settings import Settings
 from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
 from heddle.trace.calls.packing import instant
 from heddle.wire import jsontext, refs, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
 MAX_FIELDS = 500
@@ -54,20 +55,51 @@ def answer_rows(name: str, found: Selection, describe: Callable[[Row], Row] | No
     return send_list(name, slices(), **others)
 
 
-def send_list(name: str, slices: AsyncIterator[Sequence[Any]], **others: Any) -> StreamingResponse:
-    """A JSON object with a list `name` that is sent slice by slice, and `others` behind it; refs in external form."""
+async def answer_slices(
+    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+) -> Response:
+    """What `send_list` sends, at once where it is one slice; what can be refused is refused with the first."""
+    first: Sequence[Any] = await anext(slices, [])
+    second = await anext(slices, None)
+    if second is None:
+        return answer({name: first, **others, **ending()})
+    return send_list(name, _joined(first, second, slices), ending, **others)
+
+
+async def _joined(
+    first: Sequence[Any], second: Sequence[Any], rest: AsyncIterator[Sequence[Any]]
+) -> AsyncIterator[Sequence[Any]]:
+    yield first
+    del first
+    yield second
+    del second
+    async for values in rest:
+        yield values
+
+
+def send_list(
+    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+) -> StreamingResponse:
+    """A JSON object with a list `name` that is sent slice by slice; refs in external form.
+
+    Behind it stand `others`, and what `ending` tells once the list is sent.
+    """
 
     async def write() -> AsyncIterator[bytes]:
         before = jsontext.dumps_bytes({name: []})[:-2]
         async for values in slices:
             if values:
-                text = jsontext.dumps_bytes(values)[1:-1]
-                yield before + await off_loop(len(text), partial(refs.convert_out, text))
+                yield before + await asyncio.to_thread(_write_items, values)
                 before = b","
-        ends = jsontext.dumps_bytes(others)[1:]
-        yield (before if before != b"," else b"") + (b"]," if others else b"]") + ends
+        more = {**others, **ending()}
+        ends = jsontext.dumps_bytes(more)[1:]
+        yield (before if before != b"," else b"") + (b"]," if more else b"]") + refs.convert_out(ends)
 
     return StreamingResponse(write(), media_type="application/json")
+
+
+def _write_items(values: Sequence[Any]) -> bytes:
+    return refs.convert_out(jsontext.dumps_bytes(values))[1:-1]
 
 
 class TimeRangeReq(ProjectReq):

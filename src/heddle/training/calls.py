@@ -22,6 +22,7 @@ from heddle.wire.query import split_path
 _REQUESTS = ("inputs", "inputs.kwargs", "inputs.body", "inputs.request")
 """Where the calls of the usual clients keep the request: messages, and tools beside them."""
 _POLICY = re.compile(r"(?:^|[/-])(?P<name>[^/]*)@(?P<step>\d{1,15})$|policy-step-(?P<plain>\d{1,15})$")
+_LONGEST_POLICY = 1000
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ def _said(message: Item) -> tuple[Any, ...]:
 
 def _step(call: Call, response: Item, policy: str | None) -> int | None:
     for text in (value_at(call, "attributes.policy"), response.get("system_fingerprint")):
-        found = _POLICY.search(text) if isinstance(text, str) else None
+        found = _POLICY.search(text) if isinstance(text, str) and len(text) <= _LONGEST_POLICY else None
         if found is None:
             continue
         if found["plain"] is not None:

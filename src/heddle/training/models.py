@@ -172,6 +172,11 @@ class TrainableModels:
             digest, size = await asyncio.to_thread(files.measure, self._data / folder)
             first = CheckpointRow(str(uuid.uuid4()), row.id, 0, None, None, folder, digest, size, {}, row.created_at)
             await self._table.create(row, first)
+        except BaseException:
+            # Not the addresses: they are of a model of this name that was there before.
+            await asyncio.shield(self._remove(row, user))
+            raise
+        try:
             await self._serve(row, [first])
         except Conflict:  # the name serves an adapter that was loaded by hand, which stays
             await self._remove(row, user)

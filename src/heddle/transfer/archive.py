@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, Self, cast
 
 import orjson
 
@@ -36,6 +36,7 @@ MOST_BYTES = 512 << 20
 """The most bytes of one member of records, packed and unpacked."""
 _MOST_LIST_BYTES = 64 << 20
 """The most bytes of the header and of the manifest, which are read whole."""
+_MOST_HEADER_BYTES = 64 << 10
 _CHUNK = 1 << 20
 _IN_MEMORY = 8 << 20
 _PART_ROWS, _PART_CHARACTERS = 2000, 16 << 20
@@ -212,7 +213,7 @@ class ArchiveReader:
 
     def _members(self) -> Generator[tuple[str, IO[bytes]]]:
         given = None if self._beginning is None else io.BytesIO(self._beginning)
-        with self._reading(), tarfile.open(self._source, "r:", given) as tar:
+        with self._reading(), tarfile.open(self._source, "r:", given, tarinfo=_Member) as tar:
             while (member := tar.next()) is not None:
                 cast(Any, tar).members = []  # else it keeps every member that it read
                 _check_member(member)
@@ -226,8 +227,9 @@ class ArchiveReader:
             yield
         except OSError as error:
             raise HeddleError(f"{self._source} cannot be read: {error.strerror or error}") from None
-        except tarfile.TarError as error:
-            raise HeddleError(f"{self._source} is no whole archive: {error}") from None
+        except (tarfile.TarError, ValueError, RecursionError) as error:
+            # Headers of sparse files are numbers for the library, and what stands behind a header it reads inside it.
+            raise HeddleError(f"{self._source} is no whole archive: {str(error)[:300]}") from None
 
 
 def _header(source: Path, text: bytes) -> Header:
@@ -269,6 +271,20 @@ def _copy(source: "BinaryIO | IO[bytes]", target: IO[bytes] | None) -> tuple[str
         if target is not None:
             target.write(chunk)
     return digest.hexdigest(), size
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose extended header, which the library reads whole, is a short one, as for long names and sizes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The header; raises HeddleError for a long extended one."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type not in tarfile.REGULAR_TYPES and found.size > _MOST_HEADER_BYTES:
+            raise HeddleError(
+                f"The archive holds a header of {found.size} bytes, at most {_MOST_HEADER_BYTES} are read"
+            )
+        return found
 
 
 def _check_member(member: tarfile.TarInfo) -> None:

@@ -56,8 +56,8 @@ def problem_of(exception: str) -> str:
 
 _MOST_TEXT = 100_000
 _MOST_MESSAGE = 2000
-_PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]{1,1000})", line \d+(?:, in (.{1,200}))?$', re.MULTILINE)
-_OTHER_FRAME = re.compile(r"^\s+at (.{1,1000})$", re.MULTILINE)
+_PYTHON_FRAME = re.compile(r'^[ \t]*File "([^"\n]{1,1000})", line \d+(?:, in (.{1,200}))?$', re.MULTILINE)
+_OTHER_FRAME = re.compile(r"^[ \t]+at (.{1,1000})$", re.MULTILINE)
 _PLACE = re.compile(r"(.*?)\s*\((.*?)[:\d)]*$")
 _TYPED = re.compile(r"((?:[A-Za-z_$][\w$]*\.)*([A-Z][\w$]*)): ?(.*)", re.DOTALL)
 _BARE = re.compile(r"(?:[A-Za-z_$][\w$]*\.)*([A-Z][\w$]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration))")

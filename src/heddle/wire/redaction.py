@@ -1,10 +1,12 @@
 """What is taken out of texts before they are stored: values at paths, and what detectors of secrets find."""
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import orjson
@@ -55,9 +57,9 @@ _BEHIND_PREFIX: dict[str, tuple[str, ...]] = {
     "[A-Z0-9]{16}": ("AKIA", "ASIA"),
     "[A-Za-z0-9_-]{35}": ("AIza",),
     r"[a-z]?-[A-Za-z0-9-]{10,}": ("xox", "xapp"),
-    r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}": ("SG.",),
-    r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}": ("eyJ",),
-    r"T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/[A-Za-z0-9]{16,}": ("hooks.slack.com/services/",),
+    r"[A-Za-z0-9_-]{16,200}\.[A-Za-z0-9_-]{16,}": ("SG.",),
+    r"[A-Za-z0-9_-]{8,4000}\.eyJ[A-Za-z0-9_-]{8,20000}\.[A-Za-z0-9_-]{8,}": ("eyJ",),
+    r"T[A-Z0-9]{6,60}/B[A-Z0-9]{6,60}/[A-Za-z0-9]{16,}": ("hooks.slack.com/services/",),
     r"[ ][A-Za-z0-9._~+/-]{20,}=*": ("Bearer", "bearer"),
 }  # fmt: skip
 """What stands behind the beginnings of keys of known services."""
@@ -67,20 +69,26 @@ _PREFIXES = {
     for sign in ("_", "-", ".", "")
 }
 """Those beginnings by the sign in them: they are looked for only in texts that have it."""
-_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_PEM_NAME = "PRIVATE KEY"
+_PEM, _PEM_END = (re.compile(rf"-----{word} [A-Z ]{{0,60}}{_PEM_NAME}-----") for word in ("BEGIN", "END"))
 _SECRET = (
     r"(?:(?:api|access|account|private|secret|signing|encryption)[_-]?key|secret|passphrase|passw(?:or)?d"
     r"|(?:access|auth|refresh|session)[_-]?token)"
 )
-_SECRET_NAME = re.compile(rf"(?i).*(?:{_SECRET}|authorization)", re.DOTALL)
-"""Members of objects whose texts are secrets, whatever they are."""
+_SECRET_NAME = re.compile(rf"(?i)(?:{_SECRET}|authorization)\Z")
+"""Ends the names of members of objects whose texts are secrets, whatever they are."""
+_LONGEST_NAME = 20
 _ASSIGNED = re.compile(
     rf"""(?i)(?<![A-Za-z])((?:{_SECRET}|token|authorization(?=\W{{1,6}}(?:basic|bearer|token)\s))"""
-    r"""\\?["']?\s*[:=]\s*\\?["']?(?:(?:basic|bearer|token)\s+)?)(?!\[redacted )([^\s"'\\,;&]{8,})"""
+    r"""\\?["']?\s{0,99}[:=]\s{0,99}\\?["']?(?:(?:basic|bearer|token)\s{1,99})?)"""
+    r"""(?!\[redacted )([^\s"'\\,;&]{8,})"""
 )
 _URL = re.compile(r"(:(?:\\?/){2}[^\s/:@]{1,64}:)([^\s/@]{3,128})(?=@)")
 _WORDS = ("key", "secret", "token", "passw", "passphrase", "authorization")
 _BEHIND = re.compile(r"(?:(?:or)?d)?(?:\\[nrt]|[^a-z:=]){0,8}[:=]")
+_SLICE, _MARGIN = 1 << 17, 1 << 15
+"""Characters that are searched at once, as no other thread runs meanwhile, and those behind them that a match may need
+to begin among them."""
 _SHORTEST = 4
 """Characters of a text that can hold anything: a value at a path is taken out of other texts from these on."""
 _IDS = ("prompt", "input", "prompt_token_ids", "token_ids")
@@ -97,9 +105,33 @@ def _is_card(digits: str) -> bool:
     return total % 10 == 0
 
 
+def _search(pattern: re.Pattern[str], text: str, place: int = 0) -> re.Match[str] | None:
+    """The first match from a place on; a long text is searched in slices."""
+    while place + _SLICE + _MARGIN < len(text):
+        edge = place + _SLICE
+        found = pattern.search(text, place, edge + _MARGIN)
+        if found is None or found.start() >= edge:
+            place = edge
+        elif whole := pattern.match(text, found.start()):
+            return whole
+        else:
+            place = found.start() + 1
+    return pattern.search(text, place)
+
+
+def _replace(pattern: re.Pattern[str], text: str, marked: str | Callable[[re.Match[str]], str]) -> tuple[str, int]:
+    """The text with a mark (a template, or made) in place of each match, and how many these are."""
+    parts: list[str] = []
+    end = 0
+    while found := _search(pattern, text, end):
+        parts += text[end : found.start()], found.expand(marked) if isinstance(marked, str) else marked(found)
+        end = found.end()
+    return ("".join((*parts, text[end:])), len(parts) // 2) if parts else (text, 0)
+
+
 @cache_texts(4096)
 def _is_secret_name(name: str) -> bool:
-    return _SECRET_NAME.fullmatch(name) is not None
+    return _SECRET_NAME.search(name[-_LONGEST_NAME:]) is not None
 
 
 def _marked(kind: str) -> str:
@@ -117,7 +149,7 @@ def _only_if(pattern: re.Pattern[str], kind: str, is_one: Callable[[str], bool])
             count += 1
             return _marked(kind)
 
-        return pattern.sub(one, text), count
+        return _replace(pattern, text, one)[0], count
 
     return replace
 
@@ -127,12 +159,23 @@ _phones = _only_if(_PHONE, "phone", lambda found: 8 <= sum(map(str.isdigit, foun
 
 
 def _emails(text: str) -> tuple[str, int]:
-    parts, end = [], 0
-    for host in _AT_HOST.finditer(text):
+    parts, end, place = [], 0, 0
+    while host := _search(_AT_HOST, text, place):
+        place = host.end()
         if local := _LOCAL_PART.search(text, max(end, host.start() - 64), host.start()):
             parts.append(text[end : local.start()])
-            end = host.end()
+            end = place
     return _marked("email").join((*parts, text[end:])), len(parts)
+
+
+def _pems(text: str) -> tuple[str, int]:
+    """A text without private keys; one that does not end takes the rest of the text."""
+    parts, place = [], 0
+    while begin := _search(_PEM, text, place):
+        parts.append(text[place : begin.start()])
+        end = _search(_PEM_END, text, begin.end())
+        place = len(text) if end is None else end.end()
+    return _marked("key").join((*parts, text[place:])), len(parts)
 
 
 def _prefixes_in(text: str) -> Iterator[tuple[str, str]]:
@@ -163,7 +206,6 @@ def _assigns(text: str) -> bool:
 
 
 _KEY_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
-    (_PEM, lambda text: "PRIVATE KEY" in text, _marked("key")),
     (_TELEGRAM, lambda text: ":AA" in text, _marked("key")),
     (_ASSIGNED, _assigns, rf"\1{_marked('key')}"),
     (_URL, lambda text: "@" in text and ("://" in text or ":\\/" in text), rf"\1{_marked('key')}"),
@@ -173,17 +215,24 @@ _KEY_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = 
 def _keys(text: str) -> tuple[str, int]:
     found = 0
     for prefix, rest in _prefixes_in(text):
-        text, count = _key_pattern(prefix, rest).subn(_marked("key"), text)
+        text, count = _replace(_key_pattern(prefix, rest), text, _marked("key"))
+        found += count
+    if _PEM_NAME in text:
+        text, count = _pems(text)
         found += count
     for pattern, is_possible, marked in _KEY_PATTERNS:
         if is_possible(text):
-            text, count = pattern.subn(marked, text)
+            text, count = _replace(pattern, text, marked)
             found += count
     return text, found
 
 
 def _may_hold_key(text: str) -> bool:
-    return any(True for _ in _prefixes_in(text)) or any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS)
+    return (
+        _PEM_NAME in text
+        or any(True for _ in _prefixes_in(text))
+        or any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS)
+    )
 
 
 _REPLACE: dict[str, Replace] = {
@@ -198,7 +247,7 @@ _REPLACE: dict[str, Replace] = {
 _LOOKS: tuple[tuple[Callable[[str], bool], tuple[str, ...]], ...] = (
     (lambda text: len(text) > 8 and _may_hold_key(text), ("key",)),
     (lambda text: "@" in text, ("email",)),
-    (lambda text: _NUMBER.search(text) is not None, ("card", "phone")),
+    (lambda text: _search(_NUMBER, text) is not None, ("card", "phone")),
 )
 
 
@@ -281,6 +330,7 @@ class Redactor:
     found: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=set)
     """The texts that stood at paths: they are taken out of the dumps of spans, too."""
+    _longest_first: list[str] = field(default_factory=list)
 
     def text(self, text: str, kinds: Collection[str] | None = None) -> str:
         """A text without what detectors (those of the rules, or these) find; JSON in it without tokens that say it."""
@@ -292,7 +342,16 @@ class Redactor:
             text, count = _REPLACE[kind](text)
             if count:
                 self.found[kind] += count
-        for taken in self.taken:
+        return self._without_taken(text) if self.taken else text
+
+    def _without_taken(self, text: str) -> str:
+        if text in self.taken:
+            return _marked(PATH)
+        if len(self._longest_first) != len(self.taken):
+            self._longest_first = sorted(self.taken, key=len, reverse=True)
+        # A short one may be a part of a longer one, the rest of which would stay.
+        first = bisect_left(self._longest_first, -len(text), key=lambda taken: -len(taken))
+        for taken in islice(self._longest_first, first, None):
             text = text.replace(taken, _marked(PATH))
         return text
 

@@ -1,6 +1,8 @@
 """Tinker's protocol over HTTP: crashes, restarts, repeated requests, refusals."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -10,7 +12,9 @@ from heddle.training.tinker.messages import Array, read_samples
 from tests.support.cli import heddle as heddle_command
 from tests.support.server import HeddleProcess
 from tests.support.tinker_messages import random_datum, write_data, write_datum
-from tests.support.tinker_run import TinkerRun, check_kills
+from tests.support.tinker_run import BASE, TinkerRun, check_kills
+
+KEY = {"x-api-key": "tml-any"}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,27 @@ def test_a_repeated_save_is_one(heddle: HeddleProcess) -> None:
     assert other.status_code == 400 and "seq_id 1" in other.text
     run.seq = 1
     run.result(run.data())
+
+
+def test_a_model_that_many_ask_for_at_once_is_one(heddle: HeddleProcess) -> None:
+    """Whoever was second took the model of the first away, with a 500."""
+    run = TinkerRun(heddle)
+    for seq in range(1, 4):
+        made = {"session_id": run.session, "model_seq_id": seq, "base_model": BASE, "lora_config": {"rank": 4}}
+        together = threading.Barrier(12)
+
+        def ask(_: int, made: dict[str, object] = made, together: threading.Barrier = together) -> tuple[int, str]:
+            together.wait()
+            answer = httpx.post(f"{heddle.url}/api/v1/create_model", json=made, headers=KEY, timeout=60)
+            return answer.status_code, answer.text
+
+        with ThreadPoolExecutor(12) as pool:
+            (one,) = set(pool.map(ask, range(12)))
+        assert one[0] == 200, one
+        model = run.post("get_info", {"model_id": f"{run.session}:train:{seq}"})
+        assert model["model_data"]["model_name"] == BASE
+    other = {**made, "lora_config": {"rank": 8}}
+    assert "model_seq_id 3 was another request" in run.send("create_model", other).text
 
 
 def test_a_refusal_has_its_turn(heddle: HeddleProcess) -> None:

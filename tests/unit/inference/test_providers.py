@@ -63,6 +63,26 @@ def test_answers_that_are_nested_without_end_are_no_json() -> None:
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deeply-wrong"}))
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_answers_are_read_as_far_as_they_may_be_large(is_stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed, a provider's answer of a few MB was gigabytes here."""
+    monkeypatch.setattr(providers, "MOST_BYTES", 100_000)
+
+    async def ask(client: ProviderClient, size: int) -> None:
+        body = {**BODY, "messages": [{"role": "user", "content": "x" * size}]}
+        if is_stream:
+            async for _ in client.stream(body):
+                pass
+        else:
+            await client.complete(body)
+
+    with FakeProvider() as fake:
+        client = ProviderClient(Provider("p", fake.url))
+        asyncio.run(ask(client, 100))
+        with pytest.raises(ProviderFailed, match="p answered more than 100000 bytes"):
+            asyncio.run(ask(client, 200_000))
+
+
 def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading them costs more than a request."""
     read: list[None] = []

@@ -128,6 +128,8 @@ def test_prompt_ids_and_policy_steps_are_kept() -> None:
     assert only(trajectory_groups([answer], lambda _: 0.0, policy="other"))["final_policy_version"] is None
     answer["attributes"] = {"policy": "e/p/my-agent@6"}
     assert only(trajectory_groups([answer], lambda _: 0.0, policy="my-agent"))["final_policy_version"] == 6
+    answer["attributes"] = {"policy": "-" * 20_000 + "/my-agent@6"}  # reading it took as long as its length squared
+    assert only(trajectory_groups([answer], lambda _: 0.0, policy="my-agent"))["final_policy_version"] == 4
 
 
 def rollouts(*inputs: Json) -> list[Json]:

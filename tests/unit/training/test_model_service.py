@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,25 @@ def test_one_name_is_one_model_however_many_ask_at_once(tmp_path: Path) -> None:
             *(models.create(wanted(name="other"), CALLER) for _ in range(5)), return_exceptions=True
         )
         assert sorted(isinstance(result, Conflict) for result in results) == [False, True, True, True, True]
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("error", [None, OSError("no space"), asyncio.CancelledError()], ids=repr)
+def test_who_comes_second_takes_nothing_from_the_first(error: BaseException | None, tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
+        row = await models.create(wanted(), CALLER)
+
+        def make(folder: Path) -> None:
+            folder.mkdir(parents=True)
+            (folder / "adapter_model.safetensors").write_bytes(b"second")
+            if error is not None:
+                raise error
+
+        with pytest.raises(Conflict if error is None else type(error)):
+            await models.add(replace(row, id="second"), make)
+        assert await bench.store.train_models.all() == [row] and folders_of(bench) == ["0000"]
+        assert bench.host.pointers == {POLICY: 0} and (POLICY, 0) in bench.host.offered
 
     play(tmp_path, test)
 

@@ -193,6 +193,39 @@ def test_sizes_that_are_only_said_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
+def headers(*given: tuple[bytes, bytes]) -> Callable[[tarfile.TarFile], None]:
+    """Extended headers, each a type and its content, before a member."""
+
+    def add(tar: tarfile.TarFile) -> None:
+        for kind, content in given:
+            member = tarfile.TarInfo("header")
+            member.type, member.size = kind, len(content)
+            tar.addfile(member, io.BytesIO(content))
+        tar.addfile(tarfile.TarInfo("calls/000009.jsonl"))
+
+    return add
+
+
+SPARSE = b"".join(b"%d %s\n" % (len(text) + 4, text) for text in (b"GNU.sparse.major=1", b"GNU.sparse.minor=0"))
+EXTENDED: dict[str, tuple[Callable[[tarfile.TarFile], None], str]] = {
+    **{
+        f"a header of {kind!r} that is large": (headers((kind, b"\0" * (1 << 20))), "a header of 1048576 bytes")
+        for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+    },
+    "headers in headers": (headers(*[(tarfile.GNUTYPE_LONGNAME, b"x\0")] * 2000), "no whole archive"),
+    "a map that is none": (headers((tarfile.XHDTYPE, b"25 GNU.sparse.map=1,two,3\n")), "no whole archive"),
+    "a sparse file that is none": (headers((tarfile.XHDTYPE, SPARSE)), "no whole archive|no plain file|damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", EXTENDED)
+def test_extended_headers_are_bounded(tmp_path: Path, kind: str) -> None:
+    add, where = EXTENDED[kind]
+    with pytest.raises(HeddleError, match=where):
+        asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "evil", {}, add), ()))
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_parquet_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
@@ -89,29 +90,37 @@ def _public_key(headers: Mapping[str, str]) -> str:
 
 
 class OfProject(Needs):
-    """A dependency on something of the project that a client's keys mean, for callers with one scope."""
+    """A dependency on something of the project that a client's keys mean, for callers with one scope.
 
-    def __init__(self, scope: Scope, make: Callable[[ServerState, KeyedProject], Any]) -> None:
+    Which project that is, is asked for later: a body that is wrong is told first, as by all other routes.
+    """
+
+    def __init__(self, scope: Scope, make: Callable[[ServerState, Callable[[], KeyedProject]], Any]) -> None:
         super().__init__(scope)
         self._make = make
 
     async def __call__(self, request: Request) -> Any:
-        """What was made; raises Forbidden without the scope, InvalidRequest where no project is named."""
+        """What was made; raises Forbidden without the scope."""
         caller = await super().__call__(request)
         state: ServerState = request.app.state.services
-        return self._make(state, KeyedProject.of(request, caller, state.settings))
+        return self._make(state, lambda: KeyedProject.of(request, caller, state.settings))
 
 
 class OfProjectStore:
     """What is stored of one project, for one caller."""
 
-    def __init__(self, state: ServerState, project: KeyedProject) -> None:
+    def __init__(self, state: ServerState, find_project: Callable[[], KeyedProject]) -> None:
         self._store = state.store
         self._records = state.records
-        self.project = project
+        self._find_project = find_project
+
+    @cached_property
+    def project(self) -> KeyedProject:
+        """The project; raises InvalidRequest where none is named, Forbidden outside the key's binding."""
+        return self._find_project()
 
 
-ReadProject = Annotated[KeyedProject, Depends(OfProject(Scope.READ, lambda _, project: project))]
+ReadProject = Annotated[KeyedProject, Depends(OfProject(Scope.READ, lambda _, find_project: find_project()))]
 
 
 REFUSING: Mapping[str, Any] = {**API, "dependencies": KNOWN_PARAMETERS}

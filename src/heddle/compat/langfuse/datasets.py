@@ -135,7 +135,7 @@ class StoredDatasets(OfProjectStore):
         place, wanted = object_id(name), LATEST
         if at is not None:
             chosen = ObjectFilter(object_ids=(place,), is_op=False)
-            versions = await self._store.objects.query(self.project.internal, chosen, with_values=False)
+            versions = await self._store.objects.query(self.project.internal, chosen)
             before = [row for row in versions if row.created_at <= at]
             wanted = max(before, key=lambda row: row.version_index).digest if before else ""
         found = await self._store.objects.read(self.project.internal, place, wanted) if wanted else None
@@ -150,7 +150,7 @@ class StoredDatasets(OfProjectStore):
     async def all(self) -> list[ObjectVersion]:
         """The latest versions, by name, without their values."""
         wanted = ObjectFilter(base_object_classes=(CLASS,), is_op=False, latest_only=True)
-        found = await self._store.objects.query(self.project.internal, wanted, with_values=False)
+        found = await self._store.objects.query(self.project.internal, wanted)
         return sorted(found, key=lambda row: row.object_id)
 
     async def create(self, name: str, description: str | None, metadata: Any) -> Dataset:

@@ -224,7 +224,7 @@ class StoredPrompts(OfProjectStore):
         wanted = ObjectFilter(
             base_object_classes=CLASSES, object_ids=() if name is None else (object_id(name),), is_op=False
         )
-        return await self._store.objects.query(self.project.internal, wanted, with_values=False, with_labels=True)
+        return await self._store.objects.query(self.project.internal, wanted, with_labels=True)
 
     async def load(self, row: ObjectVersion) -> Prompt | None:
         """The prompt of a version without its value; None for one that is gone meanwhile."""

@@ -1,9 +1,10 @@
 """/api/public/{traces,observations,sessions}: calls, as clients of Langfuse read them back; traces deleted."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Response
@@ -26,13 +27,17 @@ from heddle.compat.langfuse.observation import ERROR, EVENT, GROUPS, SPAN, TYPES
 from heddle.compat.langfuse.scores import to_second
 from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import RequestModel, answer, group, off_loop
+from heddle.http.routing import RequestModel, answer, group
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.read import CallReader
 from heddle.trace.otel.packing import op_object_id
+from heddle.trace.rows import answer_slices
 from heddle.wire import query, refs
 from heddle.wire.batched import batched
 from heddle.wire.calls import CallsQuery, Filter
+from heddle.wire.jsontypes import Json
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -53,8 +58,15 @@ class Chosen(Conditions):
 class Observations(OfProjectStore):
     """The calls of one project, for one caller."""
 
-    def request(self, chosen: Chosen, limit: int | None = None, offset: int = 0, newest: bool = True) -> CallsQueryReq:
-        """The query for some calls."""
+    def request(
+        self,
+        chosen: Chosen,
+        limit: int | None = None,
+        offset: int = 0,
+        newest: bool = True,
+        columns: list[str] | None = None,
+    ) -> CallsQueryReq:
+        """The query for some calls; their large fields are those of `columns`."""
         direction = "desc" if newest else "asc"
         conditions = chosen.conditions
         return CallsQueryReq(
@@ -64,15 +76,25 @@ class Observations(OfProjectStore):
             sort_by=[SortBy(field=name, direction=direction) for name in ("started_at", "id")],
             limit=limit,
             offset=offset,
+            columns=columns,
             include_costs=True,
         )
 
-    async def read(self, request: CallsQueryReq) -> AsyncIterator[Observation]:
-        """The selected calls."""
-        reader = await CallReader.open(self._store, self.project.caller, request)
+    async def slices(self, request: CallsQueryReq, show: Callable[[Observation], T]) -> AsyncIterator[list[T]]:
+        """The selected calls as `show` makes them, as many at a time as memory should hold."""
+        reader, project_id = await CallReader.open(self._store, self.project.caller, request), self.project.id
+
+        def read(lines: list[Json]) -> list[T]:
+            return [show(Observation(orjson.loads(refs.convert_out(orjson.dumps(line))), project_id)) for line in lines]
+
         async for lines in reader.slices():
-            for line in lines:
-                yield Observation(orjson.loads(refs.convert_out(orjson.dumps(line))), self.project.id)
+            yield await asyncio.to_thread(read, lines)
+
+    async def read(self, request: CallsQueryReq) -> AsyncIterator[Observation]:
+        """The selected calls, one after the other."""
+        async for part in self.slices(request, lambda one: one):
+            for one in part:
+                yield one
 
     async def count(self, request: CallsQueryReq) -> int:
         """How many calls there are without the page."""
@@ -95,7 +117,8 @@ router: APIRouter = group("Langfuse")
 MOST_OBSERVATIONS = 10_000
 """Of one trace, or of a page of traces."""
 _MOST_SCORES = 1000
-_USUAL_BYTES = 1000
+_SUMMED = ["summary"]
+"""The large fields that `sum_up` reads."""
 _KINDS = {name: kind for kind, name in TYPES.items()}
 TraceId = Annotated[str | None, Query(alias="traceId")]
 SessionId = Annotated[str | None, Query(alias="sessionId")]
@@ -170,11 +193,19 @@ async def list_observations_by_cursor(
         chosen.filter["trace_roots_only"] = True
     elif is_root is not None:
         raise InvalidRequest("isRootObservation: only true is offered", param="isRootObservation")
-    offset = offset_of(cursor)
-    found = [one async for one in observations.read(observations.request(chosen, limit + 1, offset))]
-    data = [one.select(groups) for one in found[:limit]]
-    more = {"cursor": to_cursor(offset + limit)} if len(found) > limit else {}
-    return answer({"data": data, "meta": more})
+    offset, left = offset_of(cursor), limit
+
+    async def page() -> AsyncIterator[list[Json]]:
+        nonlocal left
+        query = observations.request(chosen, limit + 1, offset)
+        async for part in observations.slices(query, lambda one: one.select(groups)):
+            yield part[:left]
+            left -= len(part)
+
+    def tell_cursor() -> Json:
+        return {"meta": {"cursor": to_cursor(offset + limit)} if left < 0 else {}}
+
+    return await answer_slices("data", page(), tell_cursor)
 
 
 @router.get("/api/public/observations", **REFUSING)
@@ -183,8 +214,8 @@ async def list_observations(
 ) -> Response:
     """Observations, the newest first, as SDKs before version 5 read them."""
     query = observations.request(chosen, limit, (page - 1) * limit)
-    data = [one.whole() async for one in observations.read(query)]
-    return answer({"data": data, "meta": meta(page, limit, await observations.count(query))})
+    total = await observations.count(query)
+    return await answer_slices("data", observations.slices(query, Observation.whole), meta=meta(page, limit, total))
 
 
 @router.get("/api/public/observations/{observation_id}", **API)
@@ -222,42 +253,41 @@ async def list_traces(
         chosen.filter["thread_ids"] = [session_id]
     chosen.within("started_at", from_timestamp, to_timestamp)
     query = observations.request(chosen, limit, (page - 1) * limit, newest=order_by == "timestamp.desc")
-    roots = [one async for one in observations.read(query)]
-    within = Chosen(filter={"trace_ids": [one.trace_id for one in roots]})
+    roots = [one.trace_id async for one in observations.read(query.model_copy(update={"columns": _SUMMED}))]
+    within = Chosen(filter={"trace_ids": roots})
     parts: dict[str, list[Observation]] = {}
     if roots:
-        async for one in observations.read(observations.request(within, MOST_OBSERVATIONS, newest=False)):
+        async for one in observations.read(observations.request(within, MOST_OBSERVATIONS, 0, False, _SUMMED)):
             parts.setdefault(one.trace_id, []).append(one)
-    data = [
-        {**root.trace(), **sum_up(mine), "observations": [one.call["id"] for one in mine], "scores": []}
-        for root in roots
-        for mine in [parts.get(root.trace_id, [])]
-    ]
-    return answer({"data": data, "meta": meta(page, limit, await observations.count(query))})
+
+    def show(root: Observation) -> Json:
+        mine = parts.get(root.trace_id, [])
+        return {**root.trace(), **sum_up(mine), "observations": [one.call["id"] for one in mine], "scores": []}
+
+    total = await observations.count(query)
+    return await answer_slices("data", observations.slices(query, show), meta=meta(page, limit, total))
 
 
 @router.get("/api/public/traces/{trace_id}", **API)
 async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadScores) -> Response:
     """One trace with its observations and scores."""
     query = observations.request(Chosen(filter={"trace_ids": [trace_id]}), MOST_OBSERVATIONS, newest=False)
-    found = [one async for one in observations.read(query)]
+    found = [one async for one in observations.read(query.model_copy(update={"columns": _SUMMED}))]
     if not found:
         raise NotFound(f"Trace not found: '{trace_id[:200]}'")
     root = next((one for one in found if one.call.get("parent_id") is None), found[0])
     selection = Selection()
     selection.equals("traceId", trace_id)
     given, _ = await scores.query(selection, _MOST_SCORES, 0)
-    return await off_loop(
-        len(found) * _USUAL_BYTES,
-        lambda: answer(
-            {
-                **root.trace(),
-                **sum_up(found),
-                "observations": [one.whole() for one in found],
-                "scores": [to_second(score, scores.project.id) for score in given],
-            }
-        ),
-    )
+    told: Json = {**root.trace(), **sum_up(found)}
+
+    def show(one: Observation) -> Json:
+        if one.call["id"] == root.call["id"]:
+            told.update(one.trace())
+        return one.whole()
+
+    shown = [to_second(score, scores.project.id) for score in given]
+    return await answer_slices("observations", observations.slices(query, show), lambda: told, scores=shown)
 
 
 @router.delete("/api/public/traces/{trace_id}", **API)
@@ -278,16 +308,14 @@ async def delete_traces(body: DeleteTraces, observations: DeleteObservations) ->
 async def get_session(session_id: str, observations: ReadObservations) -> Response:
     """A session: the traces of a conversation, the oldest first."""
     chosen = Chosen(filter={"thread_ids": [session_id], "trace_roots_only": True})
-    found = [one async for one in observations.read(observations.request(chosen, _MOST_SCORES, newest=False))]
-    if not found:
-        raise NotFound(f"Session not found: '{session_id[:200]}'")
-    first = found[0]
-    return answer(
-        {
-            "id": session_id,
-            "createdAt": first.call["started_at"],
-            "projectId": observations.project.id,
-            "environment": first.environment,
-            "traces": [one.trace() for one in found],
-        }
-    )
+    query = observations.request(chosen, _MOST_SCORES, newest=False)
+    async for first in observations.read(query.model_copy(update={"limit": 1})):
+        return await answer_slices(
+            "traces",
+            observations.slices(query, Observation.trace),
+            id=session_id,
+            createdAt=first.call["started_at"],
+            projectId=observations.project.id,
+            environment=first.environment,
+        )
+    raise NotFound(f"Session not found: '{session_id[:200]}'")

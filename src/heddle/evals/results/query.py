@@ -141,8 +141,10 @@ class EvalResultsQueryRes(ResponseModel):
 
 
 router = group("Evaluation results")
-SLICE = 100
-"""Rows whose calls are in memory at the same time."""
+_SLICE, _FIRST_SLICE = 100, 10
+"""Rows whose calls are in memory at the same time, and how many before it is known how large they are."""
+_SLICE_BYTES = 4 * 1024 * 1024
+"""What a slice of the answer should not be larger than."""
 UNRESOLVED = "Failed to resolve dataset row refs; raw_data_row may contain refs"
 _SORTABLE = ("scores.", "inputs.", "output.")
 _MAX_PATH = 2000
@@ -190,9 +192,13 @@ class ResultsQuery:
         page, sums = await asyncio.gather(self._page(), self._sums())
         summary = await self._summary(page, sums) if self._body.include_summary else None
         separator = b'{"rows":['
-        for start in range(0, len(page.row_digests), SLICE):
-            yield separator + await self._rows(page.row_digests[start : start + SLICE])
+        start, count = 0, _FIRST_SLICE
+        while start < len(page.row_digests):
+            text = await self._rows(page.row_digests[start : start + count])
+            yield separator + text
             separator = b","
+            start += count
+            count = max(1, min(_SLICE, count * _SLICE_BYTES // len(text)))
         end = {"total_rows": page.total, "summary": summary, "warnings": self._warnings}
         opened = b'{"rows":[' if not page.row_digests else b""
         yield opened + b"]," + refs.convert_out(jsontext.dumps_bytes(end))[1:]

@@ -97,6 +97,7 @@ async def fetch_first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 MAX_NAMED = 100
+_BY_NAME = (("object_id", False), ("version_index", True))
 """How many versions are deleted by name at once, as /obj/delete allows."""
 
 
@@ -180,8 +181,8 @@ class Versions:
     async def stream(self, limit: int | None, offset: int | None) -> AsyncIterator[Version]:
         """All live versions; with a limit or offset by name, the newest first."""
         most, skipped = check_page(limit, offset)
-        by_name = limit is not None or offset is not None
-        async for page in self._objects.pages(self._project, self._chosen, by_name=by_name, limit=most, offset=skipped):
+        sort = () if limit is None and offset is None else _BY_NAME
+        async for page in self._objects.pages(self._project, self._chosen, sort=sort, limit=most, offset=skipped):
             for row in page:
                 yield self._version(row)
 
@@ -191,7 +192,7 @@ class Versions:
             raise InvalidRequest(
                 f"{len(names)} versions are to be deleted; please delete {MAX_NAMED} or fewer at a time"
             )
-        every = await self._objects.query(self._project, ObjectFilter(object_ids=[object_id]), with_values=False)
+        every = await self._objects.query(self._project, ObjectFilter(object_ids=[object_id]))
         mine = [version for version in every if self._belongs(version)]
         if not mine:
             raise NotFound(f"Object {object_id} ({names or None}) not found when deleting."[:600])

@@ -1,8 +1,9 @@
 """Versions of objects and ops, with their tags and aliases."""
 
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -16,8 +17,8 @@ from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
 LATEST = "latest"
-PAGE = 100
-"""How many values are held at a time where versions are listed."""
+PAGE, PAGE_BYTES = 100, 4 * 1024 * 1024
+"""How many values are held at a time where versions are listed, and from how many bytes on fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ object_versions = sa.Table(
 )
 _v = object_versions.c
 _METADATA = [column for column in _v if column.name != "val"]
-_SORTABLE = {"object_id": _v.object_id, "created_at": _v.created_at}
+_SORTABLE = {name: _v[name] for name in ("object_id", "created_at", "version_index")}
 
 
 def require_live(found: ObjectVersion | None, name: str) -> ObjectVersion:
@@ -124,7 +125,8 @@ def _named(name: str) -> sa.ColumnElement[bool]:
     return _v.digest == name if number is None else _v.version_index == number
 
 
-def _conditions(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]]:
+def _live(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]]:
+    yield from (_v.project == project, _v.deleted_at.is_(None))
     if wanted.is_op is not None:
         yield (_v.kind == "op") == wanted.is_op
     if wanted.object_ids:
@@ -148,16 +150,22 @@ def _conditions(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement
 
 
 def _order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
-    terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort if field in _SORTABLE]
+    terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort]
     ordered = [column.desc() if is_descending else column.asc() for column, is_descending in terms]
     return [*(ordered or [_v.created_at.asc()]), _v.version_index.asc(), _v.number.asc()]
 
 
-def _numbered(connection: sa.Connection, numbers: Sequence[int]) -> list[ObjectVersion]:
-    """The live ones of some rows with their values, in the order of the numbers."""
-    live = sa.and_(_v.number.in_(numbers), _v.deleted_at.is_(None))
-    found = {row.number: _version(row) for row in connection.execute(_select(True).where(live))}
-    return [found[number] for number in numbers if number in found]
+def _slices(rows: Iterable[Any], most: int | None) -> Iterator["array[int]"]:
+    """The numbers of rows of number and size, a few at a time: beyond `most` bytes each alone."""
+    part, left = array("q"), most
+    for number, size in rows:
+        left = None if left is None else left - size
+        if part and (len(part) == PAGE or (left is not None and left < 0)):
+            yield part
+            part, left = array("q"), None if most is None else most - size
+        part.append(number)
+    if part:
+        yield part
 
 
 _LATEST_DIGESTS = sa.select(_v.object_id, _v.digest).where(
@@ -272,33 +280,30 @@ class Objects(RedactedRepository):
         connection: sa.Connection,
         project: str,
         wanted: ObjectFilter,
+        limit: int | None = None,
+        with_labels: bool = False,
+    ) -> list[ObjectVersion]:
+        """Live versions without their values."""
+        query = _select(False).where(*_live(project, wanted)).order_by(*_order(())).limit(limit)
+        return _found(connection, project, query, with_labels)
+
+    async def pages(
+        self,
+        project: str,
+        wanted: ObjectFilter,
         *,
         sort: Sequence[tuple[str, bool]] = (),
         limit: int | None = None,
         offset: int = 0,
         with_values: bool = True,
         with_labels: bool = False,
-    ) -> list[ObjectVersion]:
-        """Live versions; `sort` is pairs of field and descending, of which only object_id and created_at count."""
-        query = _select(with_values).where(_v.project == project, _v.deleted_at.is_(None))
-        query = query.where(*_conditions(project, wanted)).order_by(*_order(sort))
-        return _found(connection, project, query.limit(limit).offset(offset or None), with_labels)
-
-    async def pages(
-        self, project: str, wanted: ObjectFilter, *, by_name: bool = False, limit: int | None = None, offset: int = 0
     ) -> AsyncIterator[list[ObjectVersion]]:
-        """Live versions with their values in slices: those that are there when the first slice is taken.
-
-        `by_name` is by object_id and then the newest first; otherwise they come as they were created.
-        """
-        query = sa.select(_v.number).where(_v.project == project, _v.deleted_at.is_(None))
-        query = query.where(*_conditions(project, wanted)).limit(limit).offset(offset or None)
-        named = [_v.object_id.asc(), _v.version_index.desc(), _v.number.asc()]
-        query = query.order_by(*(named if by_name else _order(())))
-        numbers = await self._executor.read(lambda connection: array("q", connection.execute(query).scalars()))
-        for first in range(0, len(numbers), PAGE):
-            part = numbers[first : first + PAGE].tolist()
-            yield await self._executor.read(lambda connection, part=part: _numbered(connection, part))  # type: ignore[misc]
+        """Live versions in slices, those that are there when the first is taken; `sort`: fields, and if descending."""
+        query = sa.select(_v.number, _v.size).where(*_live(project, wanted)).order_by(*_order(sort)).limit(limit)
+        query, most = query.offset(offset or None), PAGE_BYTES if with_values else None
+        for part in await self._executor.read(lambda connection: [*_slices(connection.execute(query), most)]):
+            chosen = _select(with_values).where(_v.number.in_(part), _v.deleted_at.is_(None)).order_by(*_order(sort))
+            yield await self._executor.read(partial(_found, project=project, query=chosen, with_labels=with_labels))
 
     async def delete(self, project: str, object_id: str, names: Sequence[str], user: str) -> list[ObjectVersion]:
         """Delete the versions that digests, `latest` or `v<N>` name, all live ones without names; returns them.

@@ -158,12 +158,14 @@ class Redaction(Repository):
         if not redactors:
             return items
         given = [(item, redactors.get(project_of(item))) for item in items]
-        changed = [item if redactor is None else change(item, redactor) for item, redactor in given]
+        changed = await asyncio.to_thread(
+            lambda: [item if redactor is None else change(item, redactor) for item, redactor in given]
+        )
         await self.note(redactors)
         return changed
 
     async def value(self, project: str, value: Any) -> Any:
-        """A JSON value of a project without what the detectors of its rules find; it may be large."""
+        """A JSON value of a project without what the detectors of its rules find."""
         redactors = await self.of([project])
         if not redactors:
             return value
@@ -176,7 +178,7 @@ class Redaction(Repository):
         redactors = await self.of([project])
         if not redactors:
             return list(texts)
-        changed = [redactors[project].json(text, name) for text in texts]
+        changed = await asyncio.to_thread(lambda: [redactors[project].json(text, name) for text in texts])
         await self.note(redactors)
         return changed
 

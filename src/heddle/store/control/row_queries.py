@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.repository import Executor
+from heddle.store.control.repository import Executor, dump_list
 from heddle.store.query.compiler import STRUCTURES, Compiler, Dialect, JsonValue, Kind, Value, contained
 from heddle.store.query.postgresql import PostgresDialect
 from heddle.store.query.sqlite import SqliteDialect
@@ -22,11 +22,6 @@ from heddle.wire import times
 from heddle.wire.query import And, Compare, Field, In, Literal, Operand, Operation, Or, fields, split_path
 
 Expression = sa.ColumnElement[Any]
-_ZEROS = (
-    r"CASE WHEN strpos({items}, '\u0000') = 0 THEN {items}"
-    r" ELSE regexp_replace({items}, '(?<!\\)((?:\\\\)*)\\u0000', '\1' || chr(1114111) || '0', 'g') END"
-)
-"""A JSON list with zero characters as texts of PostgreSQL have them (see postgres/values.py)."""
 _DIALECTS = {"sqlite": SqliteDialect, "postgresql": PostgresDialect}
 
 
@@ -109,7 +104,7 @@ class Containing(Condition):
 class Listed(Condition):
     """True when a value is one of many; they travel as one parameter, however many they are.
 
-    `items` is the values, or the name of the parameter that will hold texts as a JSON list.
+    `items` is the values, or the name of the parameter that will hold texts as `dump_list` writes them.
     """
 
     inherit_cache = False
@@ -118,16 +113,18 @@ class Listed(Condition):
         is_number = bool(items) and not isinstance(items, str) and not isinstance(items[0], str)
 
         def write(dialect: Dialect, value: str, listed: str) -> str:
+            if not is_number:
+                return f"({value} IN {dialect.listed(listed)})"
             if not isinstance(dialect, PostgresDialect):
                 return f"({value} IN (SELECT value FROM json_each({listed})))"
-            kind, texts = ("::double precision", listed) if is_number else ("", _ZEROS.format(items=listed))
-            return f"({value} IN (SELECT item{kind} FROM json_array_elements_text(({texts})::json) AS items(item)))"
+            numbers = f"SELECT item::double precision FROM json_array_elements_text(({listed})::json) AS items(item)"
+            return f"({value} IN ({numbers}))"
 
         self.write: Callable[..., str] = write
         if isinstance(items, str):
             bound = sa.bindparam(items, type_=sa.Text())
         else:
-            bound = sa.bindparam("listed", orjson.dumps(list(items)).decode(), sa.Text(), unique=True)
+            bound = sa.bindparam("listed", dump_list(list(items)), sa.Text(), unique=True)
         self.sources = value, bound
 
 

@@ -115,6 +115,10 @@ class Dialect(ABC):
         tests = [f"({value} IN {self.bound.values(constants)})"] if constants else []
         return balanced([*tests, *(f"({value} = {other})" for other in others)], "OR")
 
+    def listed(self, items: str) -> str:
+        """The SQL of the texts of a list that `dump_list` wrote, as it stands behind IN."""
+        raise NotImplementedError
+
     def has_member(self, texts: str, item: str, folded: bool) -> str:
         """The condition that a JSON list of texts holds a text, with `folded` in any case."""
         raise NotImplementedError

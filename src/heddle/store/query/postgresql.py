@@ -46,6 +46,11 @@ class PostgresDialect(Dialect):
     def as_number(self, condition: str) -> str:
         return f"{condition}::int"
 
+    def listed(self, items: str) -> str:
+        # The driver has written the marks as it writes those of texts (see postgres/values.py): once more than columns.
+        texts = f"replace({items}, chr(1114111) || '1', chr(1114111))"
+        return f"(SELECT item FROM json_array_elements_text(({texts})::json) AS items(item))"
+
     def has_member(self, texts: str, item: str, folded: bool) -> str:
         test = f"{_LOWER.format('item')} = {_LOWER.format(item)}" if folded else f"item = {item}"
         return f"EXISTS (SELECT 1 FROM json_array_elements_text(heddle_json({texts})) AS items(item) WHERE {test})"

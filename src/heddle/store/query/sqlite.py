@@ -11,6 +11,9 @@ from heddle.store.query.compiler import Dialect, JsonValue, Kind
 from heddle.wire.query import Scalar
 
 _MAX_EITHER = 3
+_MARK = "char(1114111)"
+LISTED_TEXT = f"replace(replace(value, {_MARK} || '0', char(0)), {_MARK} || '1', {_MARK})"
+"""One text of a list that `dump_list` wrote, as json_each gives it."""
 _WHITESPACE = "' ' || char(9, 10, 11, 12, 13)"
 
 
@@ -198,6 +201,9 @@ class SqliteDialect(Dialect):
 
     def within(self, whole: str, part: str) -> str:
         return f"(ifnull(instr({whole}, {part}), 0) > 0)"
+
+    def listed(self, items: str) -> str:
+        return f"(SELECT {LISTED_TEXT} FROM json_each({items}))"
 
     def has_member(self, texts: str, item: str, folded: bool) -> str:
         test = f"unicode_lower(value) = unicode_lower({item})" if folded else f"value = {item}"

@@ -10,12 +10,13 @@ totals of a project leave them out. Calls come in any order and in several reque
 what is above and below them.
 """
 
-import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heddle.store.control.repository import dump_list
+from heddle.store.query.sqlite import LISTED_TEXT
 from heddle.store.sqlite import blocks
 from heddle.store.sqlite.names import Names
 from heddle.wire.batched import group_pairs
@@ -34,7 +35,7 @@ _IS_REQUEST = """(EXISTS (SELECT 1 FROM usage u JOIN body_in bi ON bi.rid = u.ri
 _ABOVE = f"""
     WITH RECURSIVE up (inner, id, rid, started_at, parent_id, trace_id, level) AS (
         SELECT c.id, c.id, c.rid, c.started_at, c.parent_id, c.trace_id, 0
-        FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+        FROM json_each(:ids) CROSS JOIN calls c ON c.id = {LISTED_TEXT} AND c.project = :project
         UNION ALL
         SELECT up.inner, c.id, c.rid, c.started_at, c.parent_id, c.trace_id, up.level + 1
         FROM up CROSS JOIN calls c ON c.id = up.parent_id AND c.project = :project
@@ -43,17 +44,17 @@ _ABOVE = f"""
     WHERE level > 0 AND id <> inner AND {_HAS_USAGE.format("up")} AND NOT {_IS_REQUEST.format("up")}"""
 _PARENTS = f"""
     SELECT c.rid, c.started_at
-    FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+    FROM json_each(:ids) CROSS JOIN calls c ON c.id = {LISTED_TEXT} AND c.project = :project
     WHERE EXISTS (SELECT 1 FROM calls b WHERE b.parent_id = c.id AND b.project = :project)
     AND {_HAS_USAGE.format("c")} AND NOT {_IS_REQUEST.format("c")}"""
 _INNER = f"""
     SELECT c.rid, c.started_at, p.rid
-    FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+    FROM json_each(:ids) CROSS JOIN calls c ON c.id = {LISTED_TEXT} AND c.project = :project
     CROSS JOIN calls p ON p.id = c.parent_id AND p.project = :project
     WHERE p.trace_id = c.trace_id AND p.id <> c.id AND {_HAS_USAGE.format("c")} AND {_IS_REQUEST.format("p")}
     UNION
     SELECT c.rid, c.started_at, p.rid
-    FROM json_each(:ids) j CROSS JOIN calls p ON p.id = j.value AND p.project = :project
+    FROM json_each(:ids) CROSS JOIN calls p ON p.id = {LISTED_TEXT} AND p.project = :project
     CROSS JOIN calls c ON c.parent_id = p.id AND c.project = :project
     WHERE p.trace_id = c.trace_id AND p.id <> c.id AND {_HAS_USAGE.format("c")} AND {_IS_REQUEST.format("p")}
     AND {_IS_SPAN.format("c")}"""
@@ -68,12 +69,12 @@ _BELOW = f"""
     SELECT 1 FROM down WHERE rid <> :rid AND {_HAS_USAGE.format("down")} LIMIT 1"""
 _SUMMED_UP = f"""
     SELECT c.rid, ifnull(c.started_at, 0)
-    FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+    FROM json_each(:ids) CROSS JOIN calls c ON c.id = {LISTED_TEXT} AND c.project = :project
     WHERE EXISTS (SELECT 1 FROM calls b WHERE b.parent_id = c.id AND b.project = :project AND b.id <> c.id
         AND {_HAS_USAGE.format("b")})
     UNION ALL
     SELECT p.rid, ifnull(p.started_at, 0)
-    FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+    FROM json_each(:ids) CROSS JOIN calls c ON c.id = {LISTED_TEXT} AND c.project = :project
     CROSS JOIN calls p ON p.id = c.parent_id AND p.project = :project
     WHERE p.id <> c.id AND NOT ({_IS_SPAN.format("c")} AND {_IS_REQUEST.format("p")})"""
 _MARK_ALL = """UPDATE usage SET repeated = 1 WHERE EXISTS (
@@ -82,8 +83,8 @@ _MARK_ALL = """UPDATE usage SET repeated = 1 WHERE EXISTS (
     WHERE c.rid = usage.rid AND b.id <> c.id)"""
 
 
-_STORED = """SELECT j.value FROM json_each(?) j
-    WHERE EXISTS (SELECT 1 FROM calls c WHERE c.trace_id = j.value AND c.project = ?)"""
+_STORED = f"""SELECT {LISTED_TEXT} FROM json_each(?)
+    WHERE EXISTS (SELECT 1 FROM calls c WHERE c.trace_id = {LISTED_TEXT} AND c.project = ?)"""
 TraceKey = tuple[str, str]
 
 
@@ -136,7 +137,7 @@ def settle_new(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Wr
     """Before the spans are written: settle the traces that have no call yet, and return what is left for `drop`."""
     left: dict[TraceKey, Written] = {}
     for project, traces in group_pairs(written).items():
-        rows = raw.execute(_STORED, (json.dumps(traces), names.number(raw, project)))
+        rows = raw.execute(_STORED, (dump_list(traces), names.number(raw, project)))
         left.update(((project, trace_id), written[project, trace_id]) for (trace_id,) in rows)
     for key, trace in written.items():
         if key not in left and trace.settle():
@@ -194,7 +195,7 @@ def _above(raw: sqlite3.Connection, project: int, reporting: list[str]) -> dict[
 
 
 def _found(raw: sqlite3.Connection, query: str, project: int, ids: list[str]) -> list[Any]:
-    return raw.execute(query, {"ids": json.dumps(ids), "project": project}).fetchall()
+    return raw.execute(query, {"ids": dump_list(ids), "project": project}).fetchall()
 
 
 def _drop_inner(raw: sqlite3.Connection, project: int, reporting: list[str]) -> None:

@@ -70,6 +70,13 @@ class Packed:
         """Starts, then ends."""
         return [*self.starts, *self.ends]
 
+    @property
+    def size(self) -> int:
+        """Bytes of what clients said."""
+        files = sum(len(file.content) for file in self.files)
+        exceptions = sum(len(end.exception or "") for end in self.ends)
+        return files + exceptions + sum(half.size for half in self.halves)
+
 
 class Packer:
     """Packs the calls of one request; `open_project` checks a project id and gives its internal form."""

@@ -131,8 +131,7 @@ class CallWrites:
         """Take out what the rules of the projects say, before anything reaches a disk."""
         redactors = await self._store.redaction.of(half.project for half in packed.halves)
         if redactors:
-            size = sum(half.size for half in packed.halves)
-            await off_loop(size, lambda: redact(packed, agents, redactors, self._caller.user))
+            await off_loop(packed.size, lambda: redact(packed, agents, redactors, self._caller.user))
             await self._store.redaction.note(redactors)
 
     async def _keep_files(self, packed: Packed) -> None:

@@ -20,7 +20,7 @@ from fastapi import Depends
 
 from heddle import aio
 from heddle.auth import Caller
-from heddle.errors import HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.http.routing import Service
 from heddle.paths import model_folder
 from heddle.settings import Settings
@@ -53,6 +53,7 @@ KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights"
 UNNAMED = ("ephemeral", "inflight")
 WORK = "run"
 """Of a model's folder: the snapshots of its run."""
+_Making = CreateRun | LoadWeights | CopyWeights
 WAIT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 FULL_STATE = ("adapter_config.json", files.ADAPTER_FILE, "optimizer.safetensors", "training_state.json")
@@ -76,6 +77,8 @@ class Tinker:
         """For each request that somebody waits for: set when it has ended."""
         self.wake: dict[str, Callable[[], None]] = {}
         """Has requests looked for, by the kind of work."""
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """For each run that is being made."""
 
     @property
     def is_possible(self) -> bool:
@@ -189,50 +192,74 @@ class Tinker:
         base_model: str,
         lora: LoraShape,
         about: Json,
-        wanted: CreateRun | LoadWeights | CopyWeights,
+        wanted: _Making,
         make: Callable[[Path, str], None],
     ) -> RequestRow:
         run_id = f"{session.id}:train:{seq}"
         request_id, now = f"{run_id}:0", times.now()
-        found = await self.requests.find(request_id)
         body = wanted.model_dump_json().encode()
+        async with self._making.setdefault(run_id, asyncio.Lock()):
+            if (found := await self.requests.find(request_id)) is None:
+                model = await self._make_model(session, seq, base_model, lora, now, make)
+                found = await self._know_run(session, seq, model, about, wanted, now)
+        if found.body != body:
+            raise InvalidRequest(f"model_seq_id {seq} was another request", param="model_seq_id")
+        return found
+
+    async def _make_model(
+        self,
+        session: SessionRow,
+        seq: int,
+        base_model: str,
+        lora: LoraShape,
+        at: int,
+        make: Callable[[Path, str], None],
+    ) -> ModelRow:
+        """The model of a run, which another server may be making, too: the first of them is the one."""
+        named = session.entity, session.project, f"tinker-{session.id}-{seq}"
+        found = await self._table.find_named(*named)
         if found is not None:
-            if found.body != body:
-                raise InvalidRequest(f"model_seq_id {seq} was another request", param="model_seq_id")
             return found
-        model_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{SCHEME}{run_id}"))
-        if await self._table.find(model_id) is None:
-            name = f"tinker-{session.id}-{seq}"
-            row = ModelRow(
-                model_id, session.entity, session.project, name, base_model, secrets.token_hex(4), lora, now,
-                session.created_by,
-            )  # fmt: skip
+        model_id = str(uuid.uuid4())
+        row = ModelRow(model_id, *named, base_model, secrets.token_hex(4), lora, at, session.created_by)
+        try:
             await self.models.add(row, lambda folder: make(folder, model_id))
+        except Conflict:
+            found = await self._table.find_named(*named)
+            if found is None:
+                raise
+        return found or row
+
+    async def _know_run(
+        self, session: SessionRow, seq: int, model: ModelRow, about: Json, wanted: _Making, at: int
+    ) -> RequestRow:
+        """Make a run known; returns the request that it was made by."""
+        run_id = f"{session.id}:train:{seq}"
         run = RunRow(
             id=run_id,
-            model_id=model_id,
+            model_id=model.id,
             session_id=session.id,
             lora=about,
             user_metadata=None if isinstance(wanted, CopyWeights) else wanted.user_metadata,
-            created_at=now,
-            seen_at=now,
+            created_at=at,
+            seen_at=at,
         )
         answer: Json = {"model_id": run_id, "type": "create_model" if isinstance(wanted, CreateRun) else "load_weights"}
         if isinstance(wanted, LoadWeights):
             answer["path"] = wanted.path
         request = RequestRow(
-            id=request_id,
+            id=f"{run_id}:0",
             target=run_id,
             seq=0,
             kind="create_model",
             state=SUCCEEDED,
-            body=body,
+            body=wanted.model_dump_json().encode(),
             result=orjson.dumps(answer),
-            created_at=now,
-            ended_at=now,
+            created_at=at,
+            ended_at=at,
         )
         await self.rows.add_run(run, request)
-        return request
+        return await self.requests.find(request.id) or request
 
     async def accept(self, run_id: str, seq: int, kind: str, body: bytes, caller: Caller) -> RequestRow:
         """Store a request of a run, to be done in its turn; raises NotFound, InvalidRequest, Gone, Busy."""

@@ -11,6 +11,7 @@ from pydantic import Field
 import heddle
 from heddle.auth import Caller, Grant, Scope
 from heddle.errors import Forbidden, NotFound
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import (
     Admin,
     AuthenticatorDep,
@@ -34,7 +35,7 @@ _SIZES_SECONDS = 15.0
 DiskDep = Annotated[Measured, Depends(Service("disk"))]
 
 
-@router.get("/_ui/api/settings", include_in_schema=False)
+@router.get("/_ui/api/settings", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """The server's version, and each setting that was given, with where it came from; no secrets."""
     everything = caller.is_operator
@@ -60,7 +61,7 @@ async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authe
     return answer(told)
 
 
-@router.get("/_ui/api/storage", include_in_schema=False)
+@router.get("/_ui/api/storage", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def storage(caller: Admin, settings: SettingsDep, store: StoreDep, disk: DiskDep) -> Response:
     """How many bytes the data folder takes, and where it is."""
     caller.require_operator("Storage")
@@ -126,7 +127,7 @@ class RotateReq(RequestModel, extra="forbid"):
     expires: str | None = None
 
 
-@router.get("/_ui/api/keys", include_in_schema=False)
+@router.get("/_ui/api/keys", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def keys(caller: Admin, store: StoreDep) -> Response:
     """Keys and people that reach what the caller administers, newest first; what the words of roles mean."""
     now = times.now()

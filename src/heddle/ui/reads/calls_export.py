@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import IO, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import orjson
-from fastapi import Request, Response
+from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, InvalidRequest, ValidationFailed
 from heddle.extras import install_command
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group, parse_body, validate
 from heddle.ui.reads.calls import Chosen, escape_name, query_of
 from heddle.wire import jsontext, refs, times
@@ -47,23 +48,28 @@ _MOST_COLUMNS = 2000
 _GROUP_BYTES = 16 * 1024 * 1024
 
 
-@router.get("/_ui/api/calls/export", include_in_schema=False)
-async def export(request: Request, caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
+@router.get("/_ui/api/calls/export", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
+async def export(
+    caller: Reader,
+    store: StoreDep,
+    prices: PricesDep,
+    kind: Annotated[str, Query(alias="format")] = "jsonl",
+    chosen: str = "",
+    check: str | None = None,
+) -> Response:
     """The selected calls, newest first: `format` jsonl, csv or parquet, `chosen` the selection as JSON.
 
     `check` answers only what is missing here to write the format.
     """
-    asked = request.query_params
-    kind = asked.get("format", "jsonl")
     if kind not in _KINDS:
         raise InvalidRequest(f"There is no format {kind[:40]!r}; known are {', '.join(_KINDS)}")
     missing = missing_package() if kind == "parquet" else None
-    if "check" in asked:
+    if check is not None:
         return answer({"missing": missing})
     if missing is not None:
         raise ExtraMissing(missing)
     # What stands in the address is not converted on the way in, as bodies are.
-    body = validate(_CHOSEN, _parse(asked.get("chosen", ""), caller))
+    body = validate(_CHOSEN, _parse(chosen, caller))
     query = replace(
         await query_of(store, prices, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception"))
     )

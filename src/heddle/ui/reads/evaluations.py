@@ -10,6 +10,7 @@ from fastapi import Response
 
 from heddle.ci.comparison import ERRORS, OF_TRIALS, is_failed, read_row, scores_of
 from heddle.errors import InvalidRequest
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import refs
@@ -100,7 +101,7 @@ class _Run:
             self.figures.setdefault(name, _Figure()).add(value)
 
 
-@router.get("/_ui/api/evaluation_values/{entity}/{project}", include_in_schema=False)
+@router.get("/_ui/api/evaluation_values/{entity}/{project}", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def evaluation_values(
     entity: str, project: str, runs: str, caller: Reader, store: StoreDep, prices: PricesDep, columns: bool = True
 ) -> Response:

@@ -8,6 +8,7 @@ from fastapi import Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import EventStreamsDep, Reader, StateDep, answer, group
 from heddle.http.state import ServerState
 from heddle.inference.service import Inference, InferenceDep
@@ -21,13 +22,13 @@ _SAME_LOOKS = 10
 """Figures that stay the same are sent again after so many looks, so that a chart goes on."""
 
 
-@router.get("/_ui/api/inference", include_in_schema=False)
+@router.get("/_ui/api/inference", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def inference(caller: Reader, inference: InferenceDep) -> Response:
     """The figures once."""
     return answer(await _stats(caller, inference))
 
 
-@router.get("/_ui/api/inference/live", include_in_schema=False)
+@router.get("/_ui/api/inference/live", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def follow_inference(
     request: Request, caller: Reader, event_streams: EventStreamsDep, inference: InferenceDep, state: StateDep
 ) -> Response:

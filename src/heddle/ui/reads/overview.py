@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from fastapi import Query, Response
 from pydantic import Field
 
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import PricesDep, Reader, RequestModel, StoreDep, Writer, answer, group
 from heddle.store.base import Store
 from heddle.store.control.feedback import Window
@@ -56,7 +57,7 @@ class _Counts(NamedTuple):
         return {"calls": self.calls, "errors": self.errors, "p50": p50, "p95": p95}
 
 
-@router.get("/_ui/api/overview", include_in_schema=False)
+@router.get("/_ui/api/overview", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def overview(
     project: str,
     caller: Reader,
@@ -193,7 +194,7 @@ class Group(LazyModel):
     cells: dict[int, float] = Field(default={})
 
 
-@router.get("/_ui/api/costs", include_in_schema=False)
+@router.get("/_ui/api/costs", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def costs(
     project: str,
     caller: Reader,
@@ -269,7 +270,7 @@ def _name(row: UsageSum, by: By, shift: int, width: int) -> str:
     return row.model if by == "model" else refs.operation_name(row.name) if by == "op" else row.name
 
 
-@router.get("/_ui/api/prices", include_in_schema=False)
+@router.get("/_ui/api/prices", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def prices(
     project: str, caller: Reader, store: StoreDep, prices: PricesDep, model: Annotated[list[str] | None, Query()] = None
 ) -> Response:
@@ -304,7 +305,7 @@ def rates(cost_of: CostOf, model: str, at: int) -> dict[str, float] | None:
     return None if found["prompt"] is None else found
 
 
-@router.get("/_ui/api/ops", include_in_schema=False)
+@router.get("/_ui/api/ops", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def ops(project: str, caller: Reader, store: StoreDep) -> Response:
     """Per name: calls, how many failed, the last one, and of the newest ones the median time."""
     by_name: dict[str, list[OpActivity]] = {}
@@ -351,7 +352,7 @@ _TOLD = 7 * times.DAY
 """How long it is told what named no project."""
 
 
-@router.get("/_ui/api/projects", include_in_schema=False)
+@router.get("/_ui/api/projects", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def projects(caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """Every project that the caller reaches, the one with the newest call first; cost and errors of 30 days."""
     found = await store.call_aggregates.projects(times.now() - _LATELY, prices.changes)

@@ -10,6 +10,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import NotFound
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.wire import times
@@ -29,19 +30,27 @@ _PAGE = 4000
 _GZIP_LEVEL = 4
 
 
-@router.get("/_ui/api/trace/{entity}/{project}/{trace_id:path}", include_in_schema=False)
+@router.get("/_ui/api/trace/{entity}/{project}/{trace_id:path}", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def trace(
-    entity: str, project: str, trace_id: str, request: Request, caller: Reader, store: StoreDep, prices: PricesDep
+    entity: str,
+    project: str,
+    trace_id: str,
+    request: Request,
+    caller: Reader,
+    store: StoreDep,
+    prices: PricesDep,
+    call: str | None = None,
+    known: str | None = None,
 ) -> Response:
     """A line about the trace, then lines of columns; `?known=` its version answers `{"same": true}` while it holds.
 
     The lines are described beside `Columns`. `?call=` asks for the position of one call.
     """
     internal = caller.open(f"{entity}/{project}")
-    outline = await store.trace_spans.outline(internal, trace_id, MOST_SPANS, request.query_params.get("call"))
+    outline = await store.trace_spans.outline(internal, trace_id, MOST_SPANS, call)
     if not outline.rids:
         raise NotFound(f"The project {entity}/{project} holds no call of the trace {trace_id[:200]!r}")
-    if request.query_params.get("known") == outline.version:
+    if known == outline.version:
         return answer({"same": True})
     pages = _pages(store, outline, Columns(await prices(internal)))
     headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-store"}
@@ -139,7 +148,7 @@ _SORTS: dict[str, Callable[[ThreadRow], Any]] = {
 }
 
 
-@router.get("/_ui/api/threads/{entity}/{project}", include_in_schema=False)
+@router.get("/_ui/api/threads/{entity}/{project}", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def threads(
     entity: str,
     project: str,

@@ -12,6 +12,7 @@ from fastapi import Header, Query, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, NotFound
+from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
 from heddle.http.state import ServerState
 from heddle.store.base import Store
@@ -31,7 +32,7 @@ _SILENT_LOOKS = 30
 """After this many looks without a change a comment is sent, so that nobody takes the connection for dead."""
 
 
-@router.get("/_ui/api/training", include_in_schema=False)
+@router.get("/_ui/api/training", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def training(project: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The trainable models of a project with how their jobs went, the one at work last first."""
     caller.open(project)
@@ -87,7 +88,7 @@ def run_job(job: RunJob) -> Json:
     }
 
 
-@router.get("/_ui/api/training/runs/{run}", include_in_schema=False)
+@router.get("/_ui/api/training/runs/{run}", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def read_run(run: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The whole run of a model, named by its id or by that of one of its jobs (which is then the chosen one)."""
     model, job_id = await _find(run, caller, store)
@@ -135,7 +136,7 @@ def _with_time(row: CheckpointRow | LogRow, *names: str) -> Json:
     return {**_pick(row, *names), "created_at": row.created_at / times.SECOND}
 
 
-@router.get("/_ui/api/training/runs/{run}/live", include_in_schema=False)
+@router.get("/_ui/api/training/runs/{run}/live", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def follow_run(
     run: str,
     request: Request,
@@ -179,7 +180,7 @@ def _floor(jobs: list[Json], place: int) -> int:
     return int(min(still)) if still else max((job["number"] + 1 for job in jobs), default=place)
 
 
-@router.get("/_ui/api/training/events", include_in_schema=False)
+@router.get("/_ui/api/training/events", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def read_events(
     job: str, caller: Reader, store: StoreDep, after: Annotated[int, Query(ge=-1, le=2**53)] = -1
 ) -> Response:
@@ -193,7 +194,7 @@ async def read_events(
     return answer({"id": found.id, "config": found.config, "events": shown})
 
 
-@router.get("/_ui/api/trajectories", include_in_schema=False)
+@router.get("/_ui/api/trajectories", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def bodies(model: str, caller: Reader, store: StoreDep) -> Response:
     """What a model was trained on and what was logged for it, the newest first."""
     row = await _model(model, caller, store)
@@ -226,7 +227,7 @@ async def bodies(model: str, caller: Reader, store: StoreDep) -> Response:
     return answer({"id": row.id, "name": row.name, "project": row.project_id, "bodies": shown})
 
 
-@router.get("/_ui/api/trajectories/groups", include_in_schema=False)
+@router.get("/_ui/api/trajectories/groups", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def groups(model: str, body: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The groups of one body with rewards and advantages."""
     row = await _model(model, caller, store)
@@ -234,7 +235,7 @@ async def groups(model: str, body: str, caller: Reader, store: StoreDep, trainin
     return answer({"groups": await training.rollouts.groups(key, settings)})
 
 
-@router.get("/_ui/api/trajectories/one", include_in_schema=False)
+@router.get("/_ui/api/trajectories/one", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def one(
     model: str, body: str, index: int, place: int, caller: Reader, store: StoreDep, training: TrainingDep
 ) -> Response:
