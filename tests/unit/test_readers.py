@@ -6,12 +6,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.store.control import table_rows
-from heddle.store.sqlite.database import Readers, Session, open_writer
+from heddle.store.sqlite.database import Readers, Session, open_reader, open_writer
 
 
 @pytest.fixture
@@ -45,6 +50,30 @@ def test_all_statements_see_the_same_commits(path: Path, readers: Readers) -> No
 
     assert asyncio.run(readers.read(work)) == [0, 0, 0]
     assert asyncio.run(readers.read(work)) == [1, 1, 1]
+
+
+class Counted(FunctionElement[int]):
+    """A number that counts how often it is compiled."""
+
+    inherit_cache = True
+    compiled = 0
+
+
+@compiles(Counted)
+def _compile_counted(element: Counted, compiler: SQLCompiler, **_: Any) -> str:
+    Counted.compiled += 1
+    return "7"
+
+
+def test_a_statement_is_compiled_once_for_all_connections(path: Path) -> None:
+    sessions = [open_writer(path, "full", 0), *(open_reader(path) for _ in range(3))]
+    assert [session.control.execute(sa.select(Counted())).scalar_one() for session in sessions] == [7, 7, 7, 7]
+    assert Counted.compiled == 1
+    sessions[0].raw.execute("INSERT INTO t VALUES ('own')")
+    sessions[1].close()
+    assert [count(session) for session in (sessions[0], *sessions[2:])] == [1, 1, 1]
+    for session in sessions:
+        session.close()
 
 
 def test_failed_work_leaves_nothing_open(path: Path, readers: Readers) -> None:

@@ -97,8 +97,8 @@ async def fetch_first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 MAX_NAMED = 100
-_BY_NAME = (("object_id", False), ("version_index", True))
 """How many versions are deleted by name at once, as /obj/delete allows."""
+_BY_NAME = (("object_id", False), ("version_index", True))
 
 
 class CreateRes(ResponseModel):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -87,20 +87,30 @@ def _lower(value: str | int | float | None) -> str | int | float | None:
     return value.lower() if isinstance(value, str) else value
 
 
+_given = threading.local()
+"""The connection that the engine is to wrap next, in this thread."""
+
+
+@cache
+def _engine() -> sa.Engine:
+    """Wraps connections; there is one, so that a statement is compiled once for all of them."""
+    return sa.create_engine(
+        "sqlite://",
+        creator=lambda: vars(_given).pop("raw"),
+        poolclass=sa.pool.NullPool,
+        isolation_level="AUTOCOMMIT",
+        query_cache_size=1000,
+    )
+
+
 def _session(raw: sqlite3.Connection) -> Session:
     search.add_functions(raw)
     call_bodies.add_functions(raw)
     raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Mapped pages would count as this process's memory once per connection, for less than a tenth of CPU.
     raw.execute("PRAGMA mmap_size = 0")
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=lambda: raw,
-        poolclass=sa.pool.StaticPool,
-        isolation_level="AUTOCOMMIT",
-        query_cache_size=500,
-    )
-    return Session(raw, engine.connect())
+    _given.raw = raw
+    return Session(raw, _engine().connect())
 
 
 def explain(error: Exception) -> HeddleError | None:
