@@ -1,7 +1,7 @@
 """Conditions over every kind of field, in SQLite: lists, maps, refs, instants, numbers, texts, and JSON or none."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +96,14 @@ class Fields:
 
 
 @pytest.fixture(scope="module")
-def database() -> sqlite3.Connection:
-    raw = open_scratch().raw
+def database() -> Iterator[sqlite3.Connection]:
+    session = open_scratch()
+    raw = session.raw
     stored = {name: jsontext.dumps(value) if isinstance(value, list | dict) else value for name, value in ROW.items()}
     raw.execute(f"CREATE TABLE t ({', '.join(stored)})")
     raw.execute(f"INSERT INTO t VALUES ({', '.join('?' * len(stored))})", tuple(stored.values()))
-    return raw
+    yield raw
+    session.close()
 
 
 def answered(raw: sqlite3.Connection, expression: Any, null_equals: bool = True) -> bool | None:
