@@ -75,10 +75,10 @@ def backlog(client: httpx.Client) -> list[str]:
     return re.findall(r"^heddle_(?:jobs\{.*|monitor_calls_waiting .*)$", client.get("/metrics").text, re.M)
 
 
-def wait_until_scored(client: httpx.Client, count: int) -> Counter[tuple[str, str]]:
-    """The scores, once there are so many."""
+def wait_until_scored(client: httpx.Client, count: int) -> None:
+    """Return once so many scores are stored and nothing is left to do; a call's scores come before its scorers' calls."""
     until(lambda: len(scored(client)) >= count, f"{count} scores")
-    return scored(client)
+    until(lambda: backlog(client) == ["heddle_monitor_calls_waiting 0.0"], "nothing left to do")
 
 
 def test_each_call_is_scored_exactly_once_through_kills(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_each_call_is_scored_exactly_once_through_kills(tmp_path: Path) -> None:
             if kill < KILLS:
                 server.kill()
                 continue
-            found = wait_until_scored(client, 2 * len(written))
+            wait_until_scored(client, 2 * len(written))
+            found = scored(client)
             assert set(found.values()) == {1}
             assert {call for call, _ in found} == set(written)
             calls = client.post("/calls/stream_query", json={"project_id": PROJECT}).text.count("\n")
             assert calls == 3 * len(written)
-            until(lambda: backlog(client) == ["heddle_monitor_calls_waiting 0.0"], "nothing left to do")
