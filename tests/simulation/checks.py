@@ -259,7 +259,9 @@ class Checks:
         scored = self.scores.get("traces", {})
         for trace, found in traces.items():
             last = max(wish.began for _, wish in found)
-            if not any(call_id in scored and wish.acknowledged >= last for call_id, wish in found):
+            unanswered = {call_id for call_id, of in clients.unanswered.items() if of == trace}
+            is_scored = any(call_id in scored and wish.acknowledged >= last for call_id, wish in found)
+            if not is_scored and unanswered.isdisjoint(scored):
                 self.violate(f"the last call of {trace} was not scored")
 
     def _check_alerts(self, clients: "Clients") -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+from heddle.http.memory import collect_seldom
 from tests.simulation.site import Site
 
 SHORT_HOURS = 0.4
@@ -48,7 +49,7 @@ def simulate_many(first: int, hours: float, wanted_hours: float) -> list[Outcome
     """Simulate seeds from one on, on every core, until so many hours are simulated or a promise is broken."""
     done: list[Outcome] = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cores, get_context("spawn"), initializer=collect_seldom) as pool:
         waiting = {pool.submit(simulate, first + number, hours) for number in range(cores)}
         following = first + cores
         while waiting:

@@ -642,8 +642,8 @@ class Site:
             await asyncio.sleep(30)
             if not self.checks.what_is_open(clients):
                 break
-        # Rules are judged, and endings handled, after the last job.
-        await asyncio.sleep(400)
+        # Rules are judged, and endings handled, after the last job: seen after up to 300 s, traces scored 90 s later.
+        await asyncio.sleep(500)
         self.checks.finish(clients)
 
     def _calm(self) -> None:
@@ -758,6 +758,8 @@ class Clients:
         self.jobs: dict[str, Wish] = {}
         self.training: dict[str, Wish] = {}
         self.calls: dict[str, Wish] = {}
+        self.unanswered: dict[str, str] = {}
+        """The traces of calls that were sent, by id, until each is acknowledged."""
         self.switches: dict[str, list[tuple[bool, float, float]]] = {}
         """By monitor: on or off, when it was asked for, and when that was acknowledged."""
         self.flips: dict[str, list[float]] = {name: [] for name in site.signals}
@@ -822,6 +824,7 @@ class Clients:
     async def _write_call(self, call_id: str, trace: str) -> None:
         site = self._site
         began = site.loop.time()
+        self.unanswered[call_id] = trace
         now = int(site.wall_clock() * 1e6)
         start = Start(PROJECT, call_id, trace, "op", now, "{}", "{}", "me")
         end = End(PROJECT, call_id, now + 1, "{}", "{}", 1)
@@ -836,6 +839,7 @@ class Clients:
             else:
                 for half in together:
                     await half
+        del self.unanswered[call_id]
         self.calls[call_id] = Wish(began, site.loop.time(), {"trace": trace})
 
     async def _switch_monitors(self) -> None:

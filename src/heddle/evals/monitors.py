@@ -29,6 +29,8 @@ BATCH = 500
 PAUSE_SECONDS = 5.0
 _WATCHING = "monitors"
 _LEASE_SECONDS = 30.0
+_OTHERS_SECONDS = 10.0
+"""How often a server looks whether its turn has come, while it is another one's."""
 _LOOK_SECONDS = 1.0
 """How often servers that share the tables look for changed monitors, and for calls that ended elsewhere."""
 _NAMES = uuid.UUID("7d0f6a52-6f0e-5c0b-9a54-2f6f4a0b1d37")
@@ -188,6 +190,7 @@ class Monitors:
         self._rules: dict[str, list[Rule]] = {}
         self._states: dict[tuple[str, str], MonitorState] = {}
         self._seen = -1
+        self._has_turn = False
         self._watching = Loop(self._watch, logger, "monitors wait", PAUSE_SECONDS, store.calls.has_endings)
         self._following = Loop(self._follow_others, logger, "changes of monitors are not seen", _LOOK_SECONDS)
 
@@ -214,7 +217,8 @@ class Monitors:
     async def _follow_others(self) -> float:
         """Read monitors that another server changed, and handle calls that ended there."""
         await self._follow()
-        self._watching.wake()
+        if self._has_turn:
+            self._watching.wake()
         return _LOOK_SECONDS
 
     async def _follow(self) -> None:
@@ -247,13 +251,14 @@ class Monitors:
 
     async def _watch(self) -> float | None:
         if not await self._is_turn():
-            return PAUSE_SECONDS
+            return _OTHERS_SECONDS
         held = await self._take_all() | await self._score_due()
         return PAUSE_SECONDS if held else await self._seconds_to_wait()
 
     async def _is_turn(self) -> bool:
         """True for the one server that handles ended calls now."""
-        return await self._store.leases.take(_WATCHING, _LEASE_SECONDS)
+        self._has_turn = await self._store.leases.take(_WATCHING, _LEASE_SECONDS)
+        return self._has_turn
 
     async def _seconds_to_wait(self) -> float | None:
         due = await self._store.monitor_waits.next_due()

@@ -102,6 +102,7 @@ class Change:
 
 
 changes = Mapped(Change, "changes").table
+_NUMBER = sa.select(changes.c.number).where(changes.c.name == sa.bindparam("named"))
 
 
 def count_change(connection: sa.Connection, name: str) -> None:
@@ -113,7 +114,7 @@ def count_change(connection: sa.Connection, name: str) -> None:
 
 def number_of(connection: sa.Connection, name: str) -> int:
     """How often a thing changed, as a transaction sees it."""
-    return connection.execute(sa.select(changes.c.number).where(changes.c.name == name)).scalar() or 0
+    return connection.execute(_NUMBER, {"named": name}).scalar() or 0
 
 
 class Changes(Repository):

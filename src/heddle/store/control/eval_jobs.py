@@ -66,6 +66,8 @@ eval_jobs = _jobs.table
 _c = eval_jobs.c
 _ASKED = _c.cancel_asked == 1
 _COUNTS = {"attempts": _c.attempts + 1}
+_OF_KINDS = _c.kind.in_(sa.bindparam("kinds", expanding=True))
+_NEXT_TIME = sa.select(sa.func.min(_c.not_before)).where(_c.state == QUEUED, _OF_KINDS)
 
 
 class EvalJobs(JobQueue[JobRow]):
@@ -132,11 +134,11 @@ class EvalJobs(JobQueue[JobRow]):
         other = eval_jobs.alias()
         at_work = sa.select(sa.func.count()).where(other.c.project_id == _c.project_id, other.c.state == RUNNING)
         order = (_c.cancel_asked.desc(), at_work.scalar_subquery(), _c.number)
-        return self._select_free(_c.kind.in_(sa.bindparam("kinds", expanding=True)), ready, order_by=order)
+        return self._select_free(_OF_KINDS, ready, order_by=order)
 
     async def next_time(self, kinds: Sequence[str]) -> int | None:
         """When the first job that waits may begin; None when none waits. Leases that end are not among it."""
-        return await self._scalar(sa.select(sa.func.min(_c.not_before)).where(_c.state == QUEUED, _c.kind.in_(kinds)))
+        return await self._scalar(_NEXT_TIME, {"kinds": list(kinds)})
 
     async def begin(self, job_id: str) -> bool:
         """Count a crash, which progress and every end take back; False when the job is not this server's any more.

@@ -27,6 +27,7 @@ class Waiting:
 _waiting = Mapped(Waiting, "monitor_waiting", sa.Index("monitor_waiting_due", "due_at"))
 monitor_waiting = _waiting.table
 _c = monitor_waiting.c
+_NEXT_WAITING = sa.select(sa.func.min(_c.due_at))
 
 
 class MonitorWaits(Repository):
@@ -49,7 +50,7 @@ class MonitorWaits(Repository):
 
     async def next_due(self) -> int | None:
         """When the next one's time comes, None when none waits."""
-        return await self._scalar(sa.select(sa.func.min(_c.due_at)))
+        return await self._scalar(_NEXT_WAITING)
 
     @writes
     def remove(self, connection: sa.Connection, rows: Sequence[Waiting]) -> None:
@@ -121,6 +122,7 @@ _deliveries = Mapped(
 alert_rules, alert_deliveries = _rules.table, _deliveries.table
 ALERT_TABLES = (alert_rules, alert_deliveries)
 _r, _d = alert_rules.c, alert_deliveries.c
+_NEXT_DELIVERY = sa.select(sa.func.min(_d.next_at)).where(_d.state == QUEUED)
 
 
 class Alerts(Repository):
@@ -234,7 +236,7 @@ class Deliveries(JobQueue[DeliveryRow]):
 
     async def next_due(self) -> int | None:
         """When the next message is to be sent, None when none waits."""
-        return await self._scalar(sa.select(sa.func.min(_d.next_at)).where(_d.state == QUEUED))
+        return await self._scalar(_NEXT_DELIVERY)
 
     async def count_waiting(self) -> int:
         """How many messages wait to be sent."""

@@ -239,8 +239,8 @@ class Repository:
     async def _all(self, mapped: Mapped[R], query: sa.Select[Any]) -> list[R]:
         return await self._executor.read(lambda connection: mapped.all(connection, query))
 
-    async def _scalar(self, query: "sa.Select[T]") -> T | None:
-        return await self._executor.read(lambda connection: connection.execute(query).scalar())
+    async def _scalar(self, query: "sa.Select[T]", values: Mapping[str, Any] | None = None) -> T | None:
+        return await self._executor.read(lambda connection: connection.execute(query, values).scalar())
 
     async def _scalars(self, query: "sa.Select[T]") -> list[T]:
         return await self._executor.read(lambda connection: [row[0] for row in connection.execute(query)])
