@@ -67,7 +67,7 @@ def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
 
 def open_reader(path: Path) -> Session:
     """A connection that cannot write."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=128)
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     raw.execute("PRAGMA query_only = ON")
     raw.execute("PRAGMA temp_store = MEMORY")
     raw.create_function("unicode_lower", 1, _lower, deterministic=True)

@@ -171,6 +171,8 @@ def _put(places: Sequence[tuple[Any, Any]], values: Mapping[str, str]) -> None:
 
 
 MAX_FILTER_ENTRIES = 1000
+_CALLS_AT_ONCE, _FEEDBACK_AT_ONCE = 100, 1000
+"""Where feedback is asked for: the most calls whose feedback is read at once, and about how many rows that may be."""
 
 
 async def retention_of(store: Store, project: str) -> int | None:
@@ -225,6 +227,7 @@ class CallReader:
             Expansion(store, project, expand) if expand and request.return_expanded_column_values is not False else None
         )
         stored = JSON_FIELDS if columns is None else columns & JSON_FIELDS
+        self._at_once = _CALLS_AT_ONCE
         self._read_span = read_span if request.include_conversation else None
         self._stored = stored | {"otel_dump"} if "attributes" in stored else stored
         """Bodies that are shown; more may be read."""
@@ -252,7 +255,7 @@ class CallReader:
     async def slices(self) -> AsyncIterator[list[Json]]:
         """The calls as dicts, slice by slice."""
         wants_extras = self._request.include_costs or self._request.include_feedback
-        async for rows in self._store.calls.stream(self.query):
+        async for rows in self._rows():
             extras = await self._extras(rows) if wants_extras else {}
             conversations = await self._conversations(rows, self._read_span) if self._read_span else []
             said = {row.id: conversation for row, conversation in zip(rows, conversations, strict=False)}
@@ -260,6 +263,14 @@ class CallReader:
                 for row in part if said else ():
                     replaced.setdefault(row.id, {})["conversation"] = said[row.id]
                 yield [self._line(row, extras.get(row.id), replaced.get(row.id)) for row in part]
+
+    async def _rows(self) -> AsyncIterator[list[CallRow]]:
+        """The calls, so many at once that their feedback fits into memory."""
+        async for rows in self._store.calls.stream(self.query):
+            while self._request.include_feedback and len(rows) > self._at_once:
+                part, rows = rows[: self._at_once], rows[self._at_once :]
+                yield part
+            yield rows
 
     def _line(self, row: CallRow, extra: Json | None, replaced: Json | None) -> Json:
         """The call with ready JSON fragments; `extra` goes into summary.weave, `replaced` are new field values."""
@@ -325,6 +336,8 @@ class CallReader:
             found = await self._store.feedback.for_refs(self._project, list(targets))
             for ref, call_id in targets.items():
                 extras[call_id]["feedback"] = found.get(ref, [])
+            share = _FEEDBACK_AT_ONCE / max(1, sum(map(len, found.values())))
+            self._at_once = max(1, min(_CALLS_AT_ONCE, int(len(rows) * share)))
         return extras
 
     async def stream(self) -> AsyncIterator[bytes]:
