@@ -25,10 +25,10 @@ logger = logging.getLogger("heddle.serve")
 
 def run(settings: Settings, listener: socket.socket) -> None:
     """Serve on a listening socket until SIGTERM or SIGINT; raises HeddleError when the server cannot start."""
+    limit_free_memory()  # before there are threads, which would have heaps of their own
     out, log = BackgroundStream(sys.stdout), BackgroundStream(sys.stderr)
     _log(settings, log)
     raise_file_limit()
-    limit_free_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(settings, listener, out))

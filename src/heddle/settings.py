@@ -54,6 +54,14 @@ def without_credentials(value: str) -> str:
     return _CREDENTIALS.sub("://***@", value)
 
 
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach an address (a name or an IP address)."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _row(default: Any, kind: Kind, sentence: str) -> Any:
     return dataclasses.field(default=default, metadata={"kind": kind, "sentence": sentence})
 
@@ -307,10 +315,7 @@ class Settings:
     @cached_property
     def is_loopback(self) -> bool:
         """True when only this machine can reach the address."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     @cached_property
     def named_origins(self) -> frozenset[bytes]:

@@ -13,7 +13,7 @@ from tests.api.evals.test_monitor_crash import PROJECT, scored, switch_on, wait_
 from tests.api.test_retention import start, wait_for_count
 from tests.api.training.test_swap import QUESTIONS, address_of, chat, greedy, rollouts
 from tests.support import scale
-from tests.support.chat import Chat, until
+from tests.support.chat import Chat
 from tests.support.cli import heddle
 from tests.support.s3 import S3Server
 from tests.support.server import HeddleProcess

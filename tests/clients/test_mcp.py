@@ -308,6 +308,14 @@ def test_over_http_each_request_reads_with_its_own_key(scene: Scene) -> None:
     assert "Traceback" not in told
 
 
+def test_a_server_without_keys_is_not_shown_to_the_network(tmp_path: Path) -> None:
+    words = ["mcp", "--http", str(free_port()), "--host", "0.0.0.0", "--server"]
+    with HeddleProcess(tmp_path / "data", model="none") as process:
+        refused = heddle(*words, process.url)
+    assert refused.returncode == 1 and "without a key" in refused.stderr, refused.stderr
+    assert heddle(*words, "http://127.0.0.1:9").returncode == 1, "who cannot be asked"
+
+
 def _over_http(port: int, key: str | None) -> tuple[bool, str]:
     import httpx2
     from mcp.client.client import Client

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from heddle.errors import InvalidField, InvalidRequest
 from heddle.trace.builtin_classes import kind_of, normalise
+from heddle.trace.builtin_models import is_provider_address
 from heddle.trace.objects import check_aliases, check_monitor, check_name, check_tags
 from heddle.wire import refs
 from tests.support.selection import examples
@@ -299,3 +300,21 @@ def test_monitors_query_fields_that_calls_have() -> None:
         monitor(bad)
     with pytest.raises(InvalidRequest):
         monitor({"$expr": {"$and": []}})
+
+
+OF_MACHINES = (
+    *("169.254.169.254", "0xA9FEA9FE", "[fe80::1]", "[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]"),
+    *("[2002:a9fe:a9fe::1]", "100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::254]"),
+    *("metadata.google.internal.", "metadata.tencentyun.com", "224.0.0.1", "0.0.0.0"),
+)
+OF_PROVIDERS = ("127.0.0.1:8000", "10.0.0.7", "[fd00::7]", "100.64.0.7", "models.example.com", "[64:ff9b::808:808]")
+
+
+@pytest.mark.parametrize("host", OF_MACHINES)
+def test_no_provider_is_where_machines_learn_their_secrets(host: str) -> None:
+    assert not is_provider_address(f"http://{host}/v1")
+
+
+@pytest.mark.parametrize("host", OF_PROVIDERS)
+def test_a_provider_may_be_of_a_private_network(host: str) -> None:
+    assert is_provider_address(f"https://{host}/v1")

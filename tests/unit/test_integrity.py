@@ -66,6 +66,7 @@ def test_nothing_is_looked_at_without_time(database: Path, monkeypatch: pytest.M
     monkeypatch.setattr(integrity, "_STEPS_BETWEEN_LOOKS", 1)
     checks = SqliteIntegrity(database)
     assert checks.check_rows(0.0) == (0, len(RULES), [])
+    assert checks.check_tables(0.0) == (0, 1, []), "not even which tables there are"
     assert check_contents(["0" * 64], FolderBlobs(database.parent), 0.0).looked_at == 0
 
 

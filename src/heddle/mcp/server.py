@@ -21,7 +21,8 @@ from heddle.mcp.objects import (
     read_object,
     search_conversations,
 )
-from heddle.remote import PROJECT_VARIABLE, Remote
+from heddle.remote import PROJECT_VARIABLE, Refused, Remote
+from heddle.settings import is_loopback
 
 TOOLS: tuple[Callable[..., str], ...] = (
     find_calls,
@@ -91,8 +92,24 @@ def serve_stdio(server: str | None, key: str | None, project: str | None) -> Non
     build(lambda _: remote, project or os.environ.get(PROJECT_VARIABLE)).run()
 
 
+def _require_keys(remote: Remote, host: str) -> None:
+    try:
+        remote.get("/v1/limits/own")
+    except Refused:
+        return
+    raise HeddleError(
+        f"{remote.server} takes requests without a key, and --host {host} is no loopback address: whoever reaches "
+        "it could read all projects; start that server with keys (auth = 'on')"
+    )
+
+
 def serve_http(server: str | None, project: str | None, host: str, port: int) -> None:
-    """Serve assistants over streamable HTTP at /mcp; each request's own key is what reads."""
+    """Serve assistants over streamable HTTP at /mcp; each request's own key is what reads.
+
+    Raises HeddleError where others would reach a server through it that asks nobody for a key.
+    """
+    if not is_loopback(host):
+        _require_keys(Remote(server, from_environment=False), host)
     remotes: dict[str | None, Remote] = {}
 
     def remote_of(context: Context[Any, Any]) -> Remote:

@@ -76,15 +76,18 @@ class SqliteIntegrity:
         """Pages, rows and indexes of each table, the small ones first; raises sqlite3.Error for an unreadable file."""
         with closing(self._open(ends)) as raw:
             listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-            names = sorted((name for (name,) in raw.execute(listed)), key=lambda name: (name in _LARGE, name))
+            found = _within(raw, listed, ends)
+            if found is None:
+                return Looked(0, 1, [])
+            names = sorted((str(name) for (name,) in found), key=lambda name: (name in _LARGE, name))
             # Of the whole file also what belongs to no table; of one table it can be done within a time.
             asked = [""] if ends == math.inf else [f"('{name}')" for name in names]
             problems = list[str]()
             for looked, argument in enumerate(asked):
-                found = _within(raw, f"PRAGMA integrity_check{argument}", ends)
-                if found is None:
+                said = _within(raw, f"PRAGMA integrity_check{argument}", ends)
+                if said is None:
                     return Looked(looked, len(names), problems)
-                problems += [str(text) for (text,) in found if text != "ok"]
+                problems += [str(text) for (text,) in said if text != "ok"]
             return Looked(len(names), len(names), problems)
 
     def check_rows(self, ends: float) -> Looked:

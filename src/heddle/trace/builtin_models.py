@@ -22,7 +22,14 @@ from heddle.trace.builtin_views import (
 )
 
 _HEADER_OF_MACHINES = re.compile(r"metadata-flavor|x-aws-ec2-metadata-token(-ttl-seconds)?", re.IGNORECASE)
-_HOST_OF_MACHINES = re.compile(r"(.*\.)?metadata\.(google\.internal|goog|internal|azure\.com)", re.IGNORECASE)
+_HOST_OF_MACHINES = re.compile(
+    r"(.*\.)?metadata\.(google\.internal|goog|internal|azure\.com|tencentyun\.com)", re.IGNORECASE
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ADDRESSES_OF_MACHINES = frozenset(
+    map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
+)
+"""Beside the link-local ones: of Alibaba, Azure, Oracle, AWS and Google."""
 
 
 class TestOnlyNestedBaseModel(BaseModel):
@@ -201,10 +208,17 @@ def is_provider_address(url: str) -> bool:
 
 
 def _may_serve(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return _may_serve(mapped)
-    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
+    if isinstance(address, ipaddress.IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour or _translated(address)
+        if within is not None:
+            return _may_serve(within)
+    is_special = address.is_link_local or address.is_multicast or address.is_unspecified
+    return not is_special and address not in _ADDRESSES_OF_MACHINES
+
+
+def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a NAT64 gateway makes of one, https://www.rfc-editor.org/rfc/rfc6052."""
+    return ipaddress.IPv4Address(address.packed[-4:]) if address in _NAT64 else None
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -76,7 +76,7 @@ def backlog(client: httpx.Client) -> list[str]:
 
 
 def wait_until_scored(client: httpx.Client, count: int) -> None:
-    """Return once so many scores are stored and nothing is left to do; a call's scores come before its scorers' calls."""
+    """Return once so many scores are stored and nothing is left to do: the calls of scorers come after their scores."""
     until(lambda: len(scored(client)) >= count, f"{count} scores")
     until(lambda: backlog(client) == ["heddle_monitor_calls_waiting 0.0"], "nothing left to do")
 
