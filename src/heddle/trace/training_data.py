@@ -158,7 +158,9 @@ async def _download(url: str, max_bytes: int) -> bytes:
                 content += part
                 _check_size(len(content), max_bytes)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise InvalidRequest(f"{url[:200]} cannot be read: {type(error).__name__}", param=PARAM) from None
+        raise InvalidRequest(
+            f"{url[:200]} cannot be read: {type(error).__name__}: {error}"[:500], param=PARAM
+        ) from None
     return bytes(content)
 
 

@@ -145,10 +145,10 @@ async def _end_with(writing: Client, server: Server) -> None:
 
 def main() -> None:
     """Run the worker until the writing process tells it to end, or ends."""
+    limit_free_memory()
     die_with_parent()
     log_to_parent()
     logging.getLogger("uvicorn.error").setLevel("WARNING")
-    limit_free_memory()
     collect_seldom()
     folder, descriptor = Path(sys.argv[1]), int(sys.argv[2])
     with socket.socket(fileno=descriptor) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
