@@ -2,10 +2,14 @@
 
 import contextlib
 import gc
+import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -13,8 +17,9 @@ from heddle.errors import ValidationFailed
 from heddle.inference.chat.request import parse_fields
 from heddle.inference.chat.text_completions import TextCompletionRequest
 from tests.support import garbage
-from tests.support.server import free_port
+from tests.support.server import HeddleProcess, free_port
 
+HEAP = 64 << 20
 PROGRAM = """
 import ctypes
 from heddle.http.memory import limit_free_memory
@@ -76,3 +81,27 @@ def test_a_refused_body_is_in_no_circle() -> None:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+def heaps_of_threads(pid: int) -> int:
+    """How many heaps beside the first: glibc reserves 64 MiB for each, at a multiple of that."""
+    found = [line.split()[0].split("-") for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    ends = {int(first, 16): int(last, 16) for first, last in found}
+    return sum(
+        1 for first, last in ends.items() if not first % HEAP and last - first < HEAP and ends.get(last) == first + HEAP
+    )
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_threads_have_no_heaps_of_their_own(tmp_path: Path, workers: int) -> None:
+    process = HeddleProcess(tmp_path / "data", model="none", workers=workers)
+    process.may_fork = False
+    with process, ThreadPoolExecutor(8) as pool, httpx.Client(base_url=process.url, timeout=60) as client:
+        body = {"project_id": "team/threads"}
+        answers = pool.map(lambda _: client.post("/calls/stream_query", json=body).status_code, range(32))
+        assert set(answers) == {200}
+        assert process.process is not None
+        top = psutil.Process(process.process.pid)
+        held = {child.pid: heaps_of_threads(child.pid) for child in (top, *top.children(recursive=True))}
+        assert top.num_threads() > 3 and sum(held.values()) == 0, held
