@@ -312,6 +312,7 @@ def test_a_server_without_keys_is_not_shown_to_the_network(tmp_path: Path) -> No
     words = ["mcp", "--http", str(free_port()), "--host", "0.0.0.0", "--server"]
     with HeddleProcess(tmp_path / "data", model="none") as process:
         refused = heddle(*words, process.url)
+        assert heddle(*words, f"{process.url}/nowhere").returncode == 1, "who does not say that a key is missing"
     assert refused.returncode == 1 and "without a key" in refused.stderr, refused.stderr
     assert heddle(*words, "http://127.0.0.1:9").returncode == 1, "who cannot be asked"
 

@@ -95,8 +95,10 @@ def serve_stdio(server: str | None, key: str | None, project: str | None) -> Non
 def _require_keys(remote: Remote, host: str) -> None:
     try:
         remote.get("/v1/limits/own")
-    except Refused:
-        return
+    except Refused as refused:
+        if refused.answered in (401, 403):
+            return
+        raise
     raise HeddleError(
         f"{remote.server} takes requests without a key, and --host {host} is no loopback address: whoever reaches "
         "it could read all projects; start that server with keys (auth = 'on')"
