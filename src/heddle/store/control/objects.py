@@ -186,7 +186,7 @@ def _latest_digests(connection: sa.Connection, project: str, kind: str, names: S
     return found
 
 
-_MOST_KNOWN = 20_000
+_MOST_KNOWN = 5_000
 T = TypeVar("T")
 
 

@@ -58,7 +58,7 @@ def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
     raw.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     raw.execute("PRAGMA wal_autocheckpoint = 4000")
     raw.execute("PRAGMA journal_size_limit = 67108864")
-    raw.execute("PRAGMA cache_size = -16384")
+    raw.execute("PRAGMA cache_size = -8192")
     raw.execute("PRAGMA temp_store = MEMORY")
     if max_bytes:
         raw.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_SIZE)}")
@@ -69,6 +69,7 @@ def open_reader(path: Path) -> Session:
     """A connection that cannot write."""
     raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     raw.execute("PRAGMA query_only = ON")
+    raw.execute("PRAGMA cache_size = -1024")
     raw.execute("PRAGMA temp_store = MEMORY")
     raw.create_function("unicode_lower", 1, _lower, deterministic=True)
     return _session(raw)
@@ -109,6 +110,8 @@ def _session(raw: sqlite3.Connection) -> Session:
     raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Mapped pages would count as this process's memory once per connection, for less than a tenth of CPU.
     raw.execute("PRAGMA mmap_size = 0")
+    # Else a damaged page whose cells lie beyond it is read as whatever is in memory there.
+    raw.execute("PRAGMA cell_size_check = ON")
     _given.raw = raw
     return Session(raw, _engine().connect())
 

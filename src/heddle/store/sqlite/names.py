@@ -10,7 +10,7 @@ from heddle.wire import refs
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MAX_CACHED = 20_000
+_MAX_CACHED = 5_000
 _LONGEST_CACHED = 512
 """Letters; clients choose the texts."""
 _ERASED = "erased:"
