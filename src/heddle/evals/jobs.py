@@ -196,7 +196,7 @@ class Jobs(Runner[JobRow]):
             self._tidied = clock()
             await self._rows.forget_older(times.now() - _KEPT)
         soonest = None
-        if len(self._tasks) < self._places:
+        if len(self._tasks) < self._places and not self._is_shared:
             soonest = await self._rows.next_time(list(self._kinds))
         if soonest is None:
             return _TIDY_SECONDS

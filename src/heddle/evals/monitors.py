@@ -253,6 +253,8 @@ class Monitors:
         if not await self._is_turn():
             return _OTHERS_SECONDS
         held = await self._take_all() | await self._score_due()
+        if not self._has_turn:
+            return _OTHERS_SECONDS  # another server took it meanwhile
         return PAUSE_SECONDS if held else await self._seconds_to_wait()
 
     async def _is_turn(self) -> bool:
@@ -261,13 +263,15 @@ class Monitors:
         return self._has_turn
 
     async def _seconds_to_wait(self) -> float | None:
+        if self._store.leases.instance.is_shared:
+            return None  # `_follow_others` wakes this server often
         due = await self._store.monitor_waits.next_due()
         return None if due is None else max(0.0, (due - times.now()) / 1e6)
 
     async def _take_all(self) -> set[str]:
         """Handle all noted endings; the projects whose turn comes later, as their queue is full or the store is."""
         held: set[str] = set()
-        while await self._is_turn() and (noted := await self._store.calls.take_endings(BATCH, held)):
+        while self._has_turn and (noted := await self._store.calls.take_endings(BATCH, held)):
             project = noted[0].project
             # Whoever made a monitor was told so before these calls ended.
             await self._follow()
@@ -276,6 +280,7 @@ class Monitors:
             except HeddleError as error:
                 logger.warning("the monitors of a project wait: %s", error)
                 held.add(project)
+            await self._is_turn()
         return held
 
     async def _handle(self, endings: list[Ending]) -> None:

@@ -163,6 +163,11 @@ class Runner(Generic[J]):
         self.find_problems: Callable[[Collection[str]], Awaitable[dict[str, str]]] | None = None
         """Says why keys (by their ids) cannot be used any more, of those that jobs were started with."""
 
+    @property
+    def _is_shared(self) -> bool:
+        """Other servers take from the queue, too: each looks every LOOK_SECONDS."""
+        return self._queue.instance.is_shared
+
     async def _next(self, is_full: bool) -> J | None:
         """Take the next job."""
         raise NotImplementedError
@@ -179,7 +184,7 @@ class Runner(Generic[J]):
         raise NotImplementedError
 
     async def _rest(self) -> float:
-        """There is nothing more to take: seconds until there may be."""
+        """There is nothing more to take: seconds until there may be, if that is sooner than the next look."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -217,7 +222,7 @@ class Runner(Generic[J]):
 
     async def _look(self) -> float:
         """Take what there is; seconds until the next look."""
-        if self._may_have_taken and self._queue.instance.is_shared:
+        if self._may_have_taken and self._is_shared:
             # The answer to the last look was lost, and perhaps it took something.
             async with self._taking:
                 await self._queue.put_back_unknown(self._at_work)
@@ -226,7 +231,7 @@ class Runner(Generic[J]):
             pass
         self._may_have_taken = False
         pause = await self._rest()
-        return min(pause, LOOK_SECONDS) if self._queue.instance.is_shared else pause
+        return min(pause, LOOK_SECONDS) if self._is_shared else pause
 
     async def _take(self) -> bool:
         """Begin one job; False when there is none, or no room."""
@@ -269,7 +274,7 @@ class Runner(Generic[J]):
 
     def _has_ended(self, asked: float) -> bool:
         """True for a lease whose taking took so long to be answered that it has ended: the job is anybody's again."""
-        return self._queue.instance.is_shared and asyncio.get_running_loop().time() >= asked + self._lease_seconds
+        return self._is_shared and asyncio.get_running_loop().time() >= asked + self._lease_seconds
 
     def _leave(self, attempt: Attempt[J]) -> None:
         """The place of an attempt is free."""
@@ -284,7 +289,7 @@ class Runner(Generic[J]):
             self._held_until = clock() + seconds
         else:
             # Not an answer that takes longer than the leases last, either.
-            limit = asyncio.timeout_at(self._held_until if self._queue.instance.is_shared else None)
+            limit = asyncio.timeout_at(self._held_until if self._is_shared else None)
             try:
                 async with limit:
                     if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
@@ -296,7 +301,7 @@ class Runner(Generic[J]):
                     held = await self._queue.read_held()
                     lost = await self._queue.find_unended(known.keys() - held.keys())
             except Exception:  # whatever it is, a lease must not end because of it
-                if not limit.expired() and (clock() <= self._held_until or not self._queue.instance.is_shared):
+                if not limit.expired() and (clock() <= self._held_until or not self._is_shared):
                     raise
                 lost = set(known)
         await self._check_keys(known.values())

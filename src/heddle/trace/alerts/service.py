@@ -327,7 +327,7 @@ class Sender(Runner[DeliveryRow]):
         return None if is_full else await self._rows.take(times.now(), self._at_work)
 
     async def _rest(self) -> float:
-        following = await self._rows.next_due()
+        following = None if self._is_shared else await self._rows.next_due()
         return _IDLE_SECONDS if following is None else max(0.0, (following - times.now()) / times.SECOND)
 
     async def _give_back(self, attempt: Attempt[DeliveryRow]) -> None:
