@@ -39,6 +39,7 @@ _ANSWER_SECONDS = 10
 _MOST_SECONDS = 86_400.0
 _RESTORE = "restore the last backup: heddle restore"
 _RESTORE_ELSEWHERE = "restore the last backup of this database"
+_INDEX_ANEW = "start once with --search off, and then as before: everything is indexed anew"
 _FROM_BACKUP = "put them back from a backup; everything else is answered without them"
 _MAKE = "heddle backup, best by a timer (docs/operating.md)"
 _NETWORK_FILE_SYSTEMS = frozenset(
@@ -193,7 +194,8 @@ def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iter
         yield _told("database", checks.check_tables(began + seconds / 3), "tables", _RESTORE, size)
         if version == migrations.CURRENT:
             yield _told("rows", checks.check_rows(began + seconds / 2), "rules", _RESTORE)
-            yield _told("calls", checks.check_bodies(began + seconds * 3 / 4), "calls", _FROM_BACKUP)
+            yield _told("calls", checks.check_bodies(began + seconds * 2 / 3), "calls", _FROM_BACKUP)
+            yield _told("text search", checks.check_search(began + seconds * 5 / 6), "entries", _INDEX_ANEW)
             found = check_contents(checks.named_blobs(), open_blobs(settings), began + seconds)
             yield _told("contents", found, "contents", _FROM_BACKUP)
     except (sqlite3.Error, HeddleError) as error:

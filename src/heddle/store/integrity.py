@@ -9,14 +9,15 @@ import math
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
-from heddle.store.sqlite import blocks, call_bodies
+from heddle.store.sqlite import blocks, call_bodies, search
+from heddle.store.sqlite.search_damage import find_search_damage, newest_entry
 from heddle.wire import refs
 
 _STEPS_BETWEEN_LOOKS = 20_000
@@ -107,15 +108,30 @@ class SqliteIntegrity:
         """The checksums of the inputs and outputs of calls, beginning anywhere; those of older versions have none."""
         with closing(self._open(ends)) as raw:
             newest = int(raw.execute("SELECT ifnull(max(rid), 0) FROM calls").fetchone()[0])
-            start = secrets.randbelow(newest + 1)
             looked, problems = 0, list[str]()
-            for first in (*range(start, newest + 1, _ROWS), *range(0, start, _ROWS)):
-                last = min(first + _ROWS, start if first < start else newest + 1)
+            for first, last in _windows(newest):
                 found = _within(raw, _DAMAGED, ends, (first, last) * len(call_bodies.BODIES))
                 if found is None:
                     break
                 looked += last - first
                 problems += [f"{part} of the call {call} is damaged" for part, call in found]
+            return Looked(min(looked, newest), newest, problems)
+
+    def check_search(self, ends: float) -> Looked:
+        """The words in the index of text search, beginning anywhere."""
+        with closing(self._open(ends)) as raw:
+            raw.execute("BEGIN")  # the index and the texts of one moment
+            newest = newest_entry(raw)
+            looked, problems = 0, list[str]()
+            try:
+                for first, last in _windows(newest) if newest else ():
+                    problems += [f"words of {name} are missing" for name in find_search_damage(raw, first, last)]
+                    looked += last - first
+            except sqlite3.OperationalError:
+                if time.monotonic() <= ends:
+                    raise
+            except sqlite3.DatabaseError as error:
+                return Looked(newest, newest, [*problems, str(error)])
             return Looked(min(looked, newest), newest, problems)
 
     def named_blobs(self) -> list[str]:
@@ -125,10 +141,19 @@ class SqliteIntegrity:
 
     def _open(self, ends: float) -> sqlite3.Connection:
         raw = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+        raw.text_factory = lambda content: content.decode(errors="replace")
         call_bodies.add_functions(raw)
+        search.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)
         raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
         return raw
+
+
+def _windows(newest: int) -> Iterator[tuple[int, int]]:
+    """All numbers from 0 to `newest`, about a thousand at a time, from anywhere on."""
+    start = secrets.randbelow(newest + 1)
+    for first in (*range(start, newest + 1, _ROWS), *range(0, start, _ROWS)):
+        yield first, min(first + _ROWS, start if first < start else newest + 1)
 
 
 def _within(

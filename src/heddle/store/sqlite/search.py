@@ -79,9 +79,9 @@ def _texts_unless(condition: str, *, of_end: bool) -> str:
 INDEXED_BODIES = ("inputs", "attributes", "otel_dump", "output")
 _SOURCE = """calls c LEFT JOIN names n ON n.k = c.op LEFT JOIN body_in bi ON bi.rid = c.rid
     LEFT JOIN body_out bo ON bo.rid = c.rid"""
-_KNOWN = f"""SELECT c.rid, c.project, {_texts_unless("w.rid", of_end=True)} FROM {_SOURCE}
+KNOWN = f"""c.project, {_texts_unless("w.rid", of_end=True)} FROM {_SOURCE}
     JOIN search_codes k ON k.rid = c.rid LEFT JOIN search_waiting w ON w.rid = c.rid"""
-"""What the index has of calls."""
+"""What the index has of calls, behind SELECT and more columns."""
 _MISSING = f"""SELECT c.rid, c.project, {_texts_unless("k.rid", of_end=False)} FROM {_SOURCE}
     LEFT JOIN search_codes k ON k.rid = c.rid"""
 """What it lacks of calls that are new or wait."""
@@ -100,7 +100,7 @@ def _mark(project: int) -> str:
     return f"\ue000{project}"
 
 
-def _words(row: Sequence[Any]) -> str:
+def words_of(row: Sequence[Any]) -> str:
     """The words of a call, of its row as (project, *_TEXTS)."""
     return f"{indexed(_searched(row[1:]))} {_mark(row[0])}"
 
@@ -129,7 +129,7 @@ def create(raw: sqlite3.Connection) -> None:
 
 def renew(raw: sqlite3.Connection, is_wanted: bool) -> None:
     """Empty an index that is not wanted, and let everything be indexed anew where texts became words in another way."""
-    if _version(raw) == (VERSION if is_wanted else 0):
+    if version_of(raw) == (VERSION if is_wanted else 0):
         if raw.execute("SELECT 1 FROM search_config WHERE k = 'hashsize'").fetchone() is None:
             raw.execute(_HASH)
         return
@@ -142,13 +142,13 @@ def renew(raw: sqlite3.Connection, is_wanted: bool) -> None:
     raw.execute("COMMIT")
 
 
-def _version(raw: sqlite3.Connection) -> int:
+def version_of(raw: sqlite3.Connection) -> int:
     return int(raw.execute("SELECT version FROM search_state").fetchone()[0])
 
 
 def require(raw: sqlite3.Connection) -> None:
     """Raise InvalidRequest where there is no index."""
-    if _version(raw) == 0:
+    if version_of(raw) == 0:
         raise InvalidRequest("Text search is switched off on this server (setting search)")
 
 
@@ -161,11 +161,11 @@ def _make(raw: sqlite3.Connection) -> None:
 
 def withdraw(raw: sqlite3.Connection, rids: Iterable[int], *, is_removed: bool = False) -> None:
     """Take calls out of the index before they change; they wait to be indexed again, unless they are removed."""
-    low, high = _bounds(raw)
+    low, high = bounds(raw)
     for chunk in batched(sorted(rid for rid in rids if low < rid <= high)):
         listed = ",".join(map(str, chunk))
-        rows = raw.execute(f"{_KNOWN} WHERE c.rid IN ({listed}) ORDER BY c.rid").fetchall()
-        raw.executemany(_DELETE, [(row[0], _words(row[1:])) for row in rows])
+        rows = raw.execute(f"SELECT c.rid, {KNOWN} WHERE c.rid IN ({listed}) ORDER BY c.rid").fetchall()
+        raw.executemany(_DELETE, [(row[0], words_of(row[1:])) for row in rows])
         raw.execute(_COUNT_REMOVED, (len(rows), VERSION))
         raw.execute(f"DELETE FROM search_codes WHERE rid IN ({listed})")
         if is_removed:
@@ -176,7 +176,7 @@ def withdraw(raw: sqlite3.Connection, rids: Iterable[int], *, is_removed: bool =
 
 def await_ends(raw: sqlite3.Connection, rids: Iterable[int]) -> None:
     """Let calls wait to be indexed that get what their end brings and change in nothing else."""
-    low, high = _bounds(raw)
+    low, high = bounds(raw)
     raw.executemany(_WAIT, [(rid,) for rid in rids if low < rid <= high])
 
 
@@ -210,7 +210,7 @@ def merge(raw: sqlite3.Connection, is_first: bool) -> bool:
     return raw.total_changes - before >= 2
 
 
-def _bounds(raw: sqlite3.Connection) -> tuple[int, int]:
+def bounds(raw: sqlite3.Connection) -> tuple[int, int]:
     low, high = raw.execute("SELECT low, high FROM search_state WHERE kind = 'calls'").fetchone()
     return int(low), int(high)
 
@@ -221,7 +221,7 @@ def _top(raw: sqlite3.Connection) -> int:
 
 def progress(raw: sqlite3.Connection) -> SearchProgress:
     """How many calls and rows of feedback are still to be indexed, and how many there are."""
-    (low, high), top = _bounds(raw), _top(raw)
+    (low, high), top = bounds(raw), _top(raw)
     waiting = raw.execute("SELECT count(*) FROM search_waiting").fetchone()[0]
     feedback = raw.execute("SELECT low FROM search_state WHERE kind = 'feedback'").fetchone()[0]
     return SearchProgress(top - high + low + waiting + feedback, top + feedback)
@@ -232,7 +232,7 @@ def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
 
     Runs in the writer thread, in one transaction with the note of how far it came.
     """
-    low, high = _bounds(raw)
+    low, high = bounds(raw)
     if is_old:
         if not low:
             return _index_feedback(raw)
@@ -259,7 +259,7 @@ def _index(raw: sqlite3.Connection, which: str, bounds: tuple[int, int]) -> tupl
     found: list[tuple[int, str]] = []
     size = 0
     for row in raw.execute(f"{_MISSING} WHERE {which}"):
-        words = _words(row[1:])
+        words = words_of(row[1:])
         found.append((row[0], words))
         size += len(words)
         if size > _SLICE_CHARS:
@@ -289,9 +289,9 @@ def calls_that_may_hold(raw: sqlite3.Connection, project: int, text: str) -> lis
 
     Beside those whose words tell it these are all of which it does not know every word.
     """
-    if _version(raw) == 0 or (term := held_words(text)) is None:
+    if version_of(raw) == 0 or (term := held_words(text)) is None:
         return None
-    (low, high), top = _bounds(raw), _top(raw)
+    (low, high), top = bounds(raw), _top(raw)
     waiting = raw.execute("SELECT count(*) FROM search_waiting").fetchone()[0]
     if (low + waiting + top - high) * _MOST_UNREAD > top:
         return None
