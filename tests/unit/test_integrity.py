@@ -7,11 +7,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.checks import look
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store import integrity
+from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.integrity import RULES, SqliteIntegrity, check_contents
+from heddle.store.open import schema_version
 from heddle.store.sqlite.database import empty_log
 from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.store.sqlite.store import open_file
@@ -142,6 +145,23 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
     assert damage_at(32 + 2 * frame + 30) is None, "a frame of before"
     assert damage_at(32 + 30) == (32, 2)
     raw.close()
+
+
+def test_a_schema_whose_text_is_damaged_is_named(database: Path) -> None:
+    content = database.read_bytes()
+    at = content.index(b"CREATE TABLE calls") + len("CREATE ")
+    database.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
+    settings = Settings(data=str(database.parent))
+    with pytest.raises(sqlite3.DatabaseError, match="text of its schema is no UTF-8"):
+        SqliteIntegrity(database).check_tables(math.inf)
+    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+        open_file(settings, database)
+    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+        schema_version(database)
+    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+        back_up(settings, str(database.parent / "backups"))
+    (found,) = [each for each in look(settings, 60) if each.is_fault]
+    assert "text of its schema is no UTF-8" in found.found
 
 
 def test_a_table_that_rules_ask_for_and_that_is_not_there_is_no_end_of_time(database: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import sqlite3
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from heddle import settings
+from heddle.store.integrity import SqliteIntegrity
 from heddle.store.sqlite.search import count_removed, index_next, renew
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.wire.calls import End, Start
@@ -110,8 +112,10 @@ def test_an_index_that_followed_every_change_is_like_one_made_anew(seed: int, tm
         assert store._indexing is not None
         store._indexing.cancel()
         random = Random(seed)
-        for _ in range(300):
+        for number in range(300):
             await change_at_random(store, random)
+            if number % 10 == 0:
+                assert SqliteIntegrity(tmp_path / "heddle.db").check_search(math.inf).problems == []
         followed = await index_everything(store)
         await store._control.writer.write_alone(lambda session: index_anew(session.raw))
         anew = await index_everything(store, is_old=True)
@@ -121,6 +125,46 @@ def test_an_index_that_followed_every_change_is_like_one_made_anew(seed: int, tm
     followed, anew = asyncio.run(run())
     assert len(followed[0]) > 50
     assert followed == anew
+
+
+async def write_indexed(folder: Path) -> None:
+    """Store three calls, whose words are in the index; the end of the second is indexed behind its start."""
+    store = await open_store(settings.load({"data": str(folder), "search": "on"}, {}))
+    assert store._indexing is not None
+    store._indexing.cancel()
+    starts = [Start(PROJECT, f"call-{n}", "t", "op", AT, '"oslo bergen"', "{}", "ada") for n in (1, 2, 3)]
+    await store.calls.write(starts[:2], [])
+    await index_everything(store)
+    await store.calls.write(starts[2:], [second_half("call-2", exception="no answer")])
+    await index_everything(store)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "lost"),
+    [
+        ("SELECT 1", []),
+        ("INSERT INTO search (search, rowid, text) VALUES ('delete', 2, 'bergen')", ["call-2"]),
+        ("UPDATE search_data SET block = replace_bytes(block, 'bergen', 'bergeo')", ["call-1", "call-2", "call-3"]),
+        ("UPDATE search_codes SET codes = substr(codes, 2) WHERE rid = 3", ["call-3"]),
+    ],
+    ids=["whole", "a word of a call", "a flipped bit", "codes"],
+)
+def test_what_the_index_lacks_is_named(statement: str, lost: list[str], tmp_path: Path) -> None:
+    asyncio.run(write_indexed(tmp_path))
+    with contextlib.closing(sqlite3.connect(tmp_path / "heddle.db")) as database, database:
+        database.create_function("replace_bytes", 3, lambda block, old, new: block.replace(old.encode(), new.encode()))
+        database.execute(statement)
+    looked = SqliteIntegrity(tmp_path / "heddle.db").check_search(math.inf)
+    assert looked.problems == [f"words of call {name!r} are missing" for name in lost]
+    assert looked.looked_at == looked.of == 3
+
+
+def test_an_index_that_is_off_lacks_nothing(tmp_path: Path) -> None:
+    asyncio.run(write_indexed(tmp_path))
+    with contextlib.closing(sqlite3.connect(tmp_path / "heddle.db")) as database:
+        renew(database, is_wanted=False)
+    assert SqliteIntegrity(tmp_path / "heddle.db").check_search(math.inf) == (0, 0, [])
 
 
 def test_the_end_of_a_call_adds_its_words_alone(tmp_path: Path) -> None:

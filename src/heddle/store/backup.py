@@ -31,6 +31,7 @@ from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.open import migrate as migrate_control
 from heddle.store.open import schema_version
 from heddle.store.sqlite import migrations
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE
 from heddle.wire import times
 
@@ -270,8 +271,8 @@ def _copy(source: Path, target: Path, earlier: Path | None) -> dict[str, Any]:
     A file that an earlier backup holds is shared with it.
     """
     with (
-        contextlib.closing(sqlite3.connect(source / DATABASE, timeout=60)) as live,
-        contextlib.closing(sqlite3.connect(target / DATABASE)) as copy,
+        contextlib.closing(connect(source / DATABASE, timeout=60)) as live,
+        contextlib.closing(connect(target / DATABASE)) as copy,
     ):
         live.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log beside it
@@ -319,7 +320,7 @@ def _files(data: Path) -> Iterator[Path]:
 
 def _verify(database: Path) -> None:
     try:
-        with contextlib.closing(sqlite3.connect(database)) as connection:
+        with contextlib.closing(connect(database)) as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
         found = error
@@ -359,7 +360,7 @@ def restore_before(settings: Settings, schema: int) -> str:
         _verify(copy)
         found = schema_version(database)
         kept = data / f"{DATABASE}.after-{found}-{time.strftime(_INSTANT, time.gmtime())}"
-        with contextlib.closing(sqlite3.connect(database)) as live:
+        with contextlib.closing(connect(database)) as live:
             live.execute("PRAGMA journal_mode = DELETE")  # all of it is in one file, which can be renamed
         database.rename(kept)
         copy.rename(database)

@@ -17,6 +17,7 @@ from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
 from heddle.store.sqlite import blocks, call_bodies, search
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.search_damage import find_search_damage, newest_entry
 from heddle.wire import refs
 
@@ -140,8 +141,7 @@ class SqliteIntegrity:
             return [key for (key,) in raw.execute(_NAMED_BLOBS)]
 
     def _open(self, ends: float) -> sqlite3.Connection:
-        raw = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
-        raw.text_factory = lambda content: content.decode(errors="replace")
+        raw = connect(self._database, is_read_only=True, timeout=10)
         call_bodies.add_functions(raw)
         search.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from heddle.store.control.repository import Executor
 from heddle.store.control.training_models import train_checkpoints
 from heddle.store.data_folder import FILES, DataLock, make_folder
 from heddle.store.sqlite import migrations
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE, open_writer
 from heddle.store.sqlite.store import open_store as open_sqlite
 
@@ -35,7 +37,7 @@ class DirectExecutor:
 
     def __init__(self, database: Path) -> None:
         self._engine = sa.create_engine(
-            f"sqlite:///{database}", poolclass=sa.pool.NullPool, connect_args={"timeout": _BUSY_SECONDS}
+            "sqlite://", creator=partial(connect, database, timeout=_BUSY_SECONDS), poolclass=sa.pool.NullPool
         )
 
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:  # noqa: ARG002
@@ -100,7 +102,8 @@ def control_version(settings: Settings) -> tuple[int, int]:
 
 @contextmanager
 def _reading(database: Path) -> Iterator[sa.Connection]:
-    engine = sa.create_engine(f"sqlite:///file:{database}?mode=ro&uri=true", poolclass=sa.pool.NullPool)
+    opened = partial(connect, database, is_read_only=True)
+    engine = sa.create_engine("sqlite://", creator=opened, poolclass=sa.pool.NullPool)
     try:
         with engine.connect() as connection:
             yield connection

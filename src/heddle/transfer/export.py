@@ -21,6 +21,7 @@ from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import stored_type
 from heddle.store.control.table_rows import table_columns
 from heddle.store.open import opened_store
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import records, schema
 from heddle.transfer.archive import (
@@ -209,8 +210,8 @@ async def open_for_export(settings: Settings, scratch: Path) -> AsyncIterator[St
 def _copy(source: Path, target: Path) -> None:
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=60)) as live,
-            contextlib.closing(sqlite3.connect(target)) as copy,
+            contextlib.closing(connect(source, is_read_only=True, timeout=60)) as live,
+            contextlib.closing(connect(target)) as copy,
         ):
             live.backup(copy)
     except sqlite3.Error as error:

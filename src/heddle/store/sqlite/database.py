@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import call_bodies, search
+from heddle.store.sqlite.connection import connect
 
 DATABASE = "heddle.db"
 """The file in the data folder."""
@@ -51,7 +52,7 @@ class Session:
 
 def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
     """The single read-write connection; `durability` full survives power loss, normal a crash of the process."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    raw = connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     raw.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     raw.execute("PRAGMA auto_vacuum = INCREMENTAL")
     raw.execute("PRAGMA journal_mode = WAL")
@@ -67,7 +68,7 @@ def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
 
 def open_reader(path: Path) -> Session:
     """A connection that cannot write."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    raw = connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     raw.execute("PRAGMA query_only = ON")
     raw.execute("PRAGMA cache_size = -1024")
     raw.execute("PRAGMA temp_store = MEMORY")
@@ -123,7 +124,7 @@ def explain(error: Exception) -> HeddleError | None:
         return explain_disk(original)
     if isinstance(original, OverflowError):
         return InvalidRequest("A number of the request does not fit into 64 bits")
-    if isinstance(original, json.JSONDecodeError):
+    if isinstance(original, json.JSONDecodeError | UnicodeDecodeError):
         return Unavailable(f"What is stored is damaged (heddle check names it): {original}")
     if not isinstance(original, sqlite3.Error):
         return None

@@ -4,11 +4,12 @@ After a crash the frames behind the last sound one are the rest of one commit th
 commit that another follows were flushed first, so they were acknowledged. Formats: https://sqlite.org/walformat.html
 """
 
-import sqlite3
 import struct
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+
+from heddle.store.sqlite.connection import connect
 
 _HEADER = struct.Struct(">I4xI4x8sII")
 _FRAME = struct.Struct(">4xI8s8x")
@@ -36,7 +37,7 @@ def find_log_damage(database: Path) -> LogDamage | None:
     if not log.exists() or log.stat().st_size < _HEADER.size:
         return None
     with (
-        closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as raw,
+        closing(connect(database, is_read_only=True, timeout=10)) as raw,
         log.open("rb") as frames,
     ):
         raw.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -41,6 +41,7 @@ from heddle.store.control.training_models import train_checkpoints, train_logs, 
 from heddle.store.data_folder import FILES
 from heddle.store.sqlite import blocks, call_bodies, search, usage_repeats
 from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.schema import CALL_TABLES, ENDINGS_TABLE, ERRORS_INDEX
 from heddle.wire.call_summary import read_error
@@ -257,7 +258,7 @@ def migrate(session: Session, path: Path) -> list[Migration]:
 
 
 def _back_up(raw: sqlite3.Connection, target: Path) -> None:
-    with sqlite3.connect(target) as copy:
+    with connect(target) as copy:
         raw.backup(copy)
     copy.close()
     logger.info("copied the database to %s before changing its tables", target)

@@ -252,7 +252,10 @@ def open_file(settings: Settings, path: Path) -> Session:
     path.parent.mkdir(parents=True, exist_ok=True)
     if settings.durability == "full":
         require_whole_log(path)
-    session = open_writer(path, settings.durability, settings.max_database_bytes)
+    try:
+        session = open_writer(path, settings.durability, settings.max_database_bytes)
+    except sqlite3.Error as error:
+        raise explain(error) or error from None
     with contextlib.suppress(sqlite3.Error):
         # Frames that a crash left behind the sound ones must not stand behind those of this process.
         empty_log(session)
