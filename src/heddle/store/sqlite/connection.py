@@ -6,11 +6,12 @@ from typing import Any
 
 
 def connect(database: Path, *, is_read_only: bool = False, **options: Any) -> sqlite3.Connection:
-    """A connection to a file, whose schema has been read; `options` are those of `sqlite3.connect`.
+    """A connection to a file (or to `:memory:`), whose schema has been read; `options` are those of `sqlite3.connect`.
 
     Raises sqlite3.Error for a file that SQLite cannot read.
     """
-    address = f"{database.absolute().as_uri()}?mode={'ro' if is_read_only else 'rwc'}"
+    file = "file::memory:" if str(database) == ":memory:" else database.absolute().as_uri()
+    address = f"{file}?mode={'ro' if is_read_only else 'rwc'}"
     raw: sqlite3.Connection = sqlite3.connect(address, uri=True, **options)
     try:
         raw.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
