@@ -118,8 +118,10 @@ def of_span(span: AgentSpan, is_agent: bool) -> Conversation | None:
     alternatives = [[one] for one in span.output_messages]
     if (span.request_choice_count or 1) != len(alternatives):
         alternatives = [span.output_messages] if span.output_messages else []
-    tools = _normalise_tools(as_list(span.tool_definitions))
-    found = _shown(said, [_choice(messages) for messages in alternatives], tools)
+    choices = [_choice(messages) for messages in alternatives]
+    for choice, reason in zip(choices, span.finish_reasons, strict=False):
+        choice.finish_reason = choice.finish_reason or reason
+    found = _shown(said, choices, _normalise_tools(as_list(span.tool_definitions)))
     return found if found.messages or found.choices else None
 
 

@@ -121,6 +121,7 @@ def unwrap(value: Json) -> Json:
 
 def message(value: Json, role: str = "user") -> Json:
     """One message of any library; `role` where it names none."""
+    outer = value
     value = unwrap(value)
     kind = value.get("type")
     if "role" not in value and isinstance(kind, str) and "content_type" not in value:
@@ -136,6 +137,8 @@ def message(value: Json, role: str = "user") -> Json:
     found: Json = {"role": "assistant" if named == "thinking" else named, "parts": _message_parts(value, named)}
     name = value.get("name")
     reason = first_of(value, ("finish_reason",)) or as_object(value.get("response_metadata")).get("finish_reason")
+    # The entries of `choices` have it beside their message.
+    reason = reason or first_of(outer, ("finish_reason",))
     if isinstance(name, str) and name and named != "tool":
         found["name"] = name
     if isinstance(reason, str) and reason:

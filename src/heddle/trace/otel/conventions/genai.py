@@ -283,6 +283,7 @@ Tokens: as the GenAI conventions have them.
 _TYPES = {"completion": "text_completion", "embedding": "embeddings"}
 _PROPERTIES = "traceloop.association.properties."
 _FIRST_ROLE = "gen_ai.prompt.0.role"
+_FUNCTIONS = ("llm.request.functions.", "gen_ai.request.functions.")
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 
@@ -301,8 +302,9 @@ def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
     values = span.attributes
     offer(into, "input_messages", _numbered(values, "gen_ai.prompt.", "user"))
     offer(into, "output_messages", join_calls(_numbered(values, "gen_ai.completion.", "assistant")))
-    if tools := objects(nest_attributes(values, "llm.request.functions.")):
-        offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
+    for prefix in _FUNCTIONS:
+        if tools := objects(nest_attributes(values, prefix)):
+            offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
     given, came = values.get(_INPUT), values.get(_OUTPUT)
     if into.operation_name == "execute_tool":
         offer(into, "tool_call_arguments", to_json_text(_bare(given)))
@@ -365,7 +367,7 @@ OPENLLMETRY = Convention(
         "llm.usage.total_tokens",
         "gen_ai.usage.total_tokens",
     ),
-    prefixes=("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions."),
+    prefixes=("gen_ai.prompt.", "gen_ai.completion.", *_FUNCTIONS),
     context={"user": tuple(_PROPERTIES + name for name in ("user_id", "userId", "user")), "metadata": (_PROPERTIES,)},
     derive=_derive_openllmetry,
     messages=_messages_of_openllmetry,

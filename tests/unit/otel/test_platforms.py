@@ -1,0 +1,128 @@
+"""Laminar 0.8, LangWatch 1.4 and AgentOps 0.4: calls of what their releases were seen to send."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from heddle.wire.calls import End, Start
+from tests.support.otel import seen, span_of
+from tests.support.otlp import span
+from tests.unit.otel.test_call import packed
+
+Json = dict[str, Any]
+ASKED, ANSWERED = [{"role": "user", "content": "hello"}], [{"role": "assistant", "content": "hi"}]
+HELLO = [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]
+HI = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
+
+
+def text(value: Any) -> str:
+    """JSON text."""
+    return orjson.dumps(value).decode()
+
+
+def told(value: Any, kind: str = "json") -> str:
+    """A value as LangWatch writes it."""
+    return text({"type": kind, "value": value})
+
+
+def call_of(attributes: Json) -> tuple[Start, End]:
+    """The call of a span."""
+    (start,), (end,), _ = packed(span(1, attributes=attributes))
+    return start, end
+
+
+OF_LAMINAR = {
+    "lmnr.span.type": "TOOL",
+    "lmnr.span.input": text({"a": 1}),
+    "lmnr.span.output": text("done"),
+    "lmnr.association.properties.session_id": "s1",
+    "lmnr.association.properties.user_id": "ann",
+    "lmnr.association.properties.tags": ["t1"],
+    "lmnr.association.properties.metadata.plan": "x",
+}
+OF_LANGWATCH = {
+    "langwatch.span.type": "tool",
+    "langwatch.input": told({"a": 1}),
+    "langwatch.output": told("done", "text"),
+    "metadata": text({"thread_id": "s1", "user_id": "ann", "labels": ["t1"], "plan": "x"}),
+}
+OF_AGENTOPS = {
+    "agentops.span.kind": "tool",
+    "operation.name": "step",
+    "agentops.tool.input": text({"args": [], "kwargs": {"a": 1}}),
+    "agentops.tool.output": text("done"),
+    "agentops.tags": ["t1"],
+}
+
+
+@pytest.mark.parametrize(
+    "attributes", [OF_LAMINAR, OF_LANGWATCH, OF_AGENTOPS], ids=["laminar", "langwatch", "agentops"]
+)
+def test_a_function_has_what_it_was_given_and_gave(attributes: Json) -> None:
+    start, end = call_of(attributes)
+    known = orjson.loads(start.attributes)
+    assert (orjson.loads(start.inputs), orjson.loads(end.output or "")) == ({"a": 1}, "done")
+    assert (known["kind"], known["tags"]) == ("tool", ["t1"])
+    agent = seen(span_of(attributes))
+    assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("step", '{"a":1}', "done")
+    if attributes is not OF_AGENTOPS:
+        assert (start.thread_id, start.user, known["metadata"]["plan"]) == ("s1", "ann", "x")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"lmnr.span.type": "DEFAULT", "lmnr.span.input": text({"q": "?"}), "lmnr.span.output": text(["a"])},
+        {"langwatch.span.type": "chain", "langwatch.input": told({"q": "?"}), "langwatch.output": told(["a"])},
+        {
+            "agentops.span.kind": "task",
+            "agentops.task.input": text({"args": [], "kwargs": {"q": "?"}}),
+            "agentops.task.output": text(["a"]),
+        },
+    ],
+    ids=["laminar", "langwatch", "agentops"],
+)
+def test_a_step_is_no_conversation(attributes: Json) -> None:
+    start, end = call_of(attributes)
+    assert (orjson.loads(start.inputs), orjson.loads(end.output or "")) == ({"q": "?"}, ["a"])
+    assert not seen(span_of(attributes)).input_messages
+
+
+def test_models_have_messages_tokens_and_tools() -> None:
+    by_hand = {"lmnr.span.type": "LLM", "lmnr.span.input": text(ASKED), "lmnr.span.output": text(ANSWERED)}
+    of_langwatch = {
+        "langwatch.span.type": "llm",
+        "gen_ai.request.model": "openai/gpt-4o-mini",
+        "langwatch.input": told(ASKED, "chat_messages"),
+        "langwatch.output": told(ANSWERED, "chat_messages"),
+        "langwatch.params": text({"temperature": 0.5, "tools": [TOOL]}),
+        "langwatch.metrics": text({"prompt_tokens": 12, "completion_tokens": 3, "reasoning_tokens": 2}),
+    }
+    for attributes in (by_hand, of_langwatch):
+        agent = seen(span_of(attributes))
+        assert (agent.operation_name, agent.input_messages, agent.output_messages) == ("chat", HELLO, HI)
+        start, end = call_of(attributes)
+        assert orjson.loads(start.inputs) == {"gen_ai.input.messages": HELLO}
+        assert orjson.loads(end.output or "") == {"gen_ai.output.messages": HI}
+    (entry,) = end.usage
+    assert (entry.model, entry.prompt, entry.completion) == ("openai/gpt-4o-mini", 12, 3)
+    assert (agent.reasoning_tokens, agent.request_temperature) == (2, 0.5)
+    assert orjson.loads(agent.tool_definitions or "") == [TOOL]
+
+
+def test_tools_and_totals_that_models_report() -> None:
+    """AgentOps numbers the tools below the request; the total of Gemini counts its thoughts, too."""
+    numbered = {"gen_ai.request.functions.0.name": "add", "gen_ai.request.functions.0.parameters": "{}"}
+    agent = seen(span_of({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello", **numbered}))
+    assert orjson.loads(agent.tool_definitions or "") == [{"name": "add", "parameters": {}}]
+    counts = {"input_tokens": 120, "output_tokens": 30, "total_tokens": 162}
+    _, end = call_of({f"gen_ai.usage.{name}": count for name, count in counts.items()})
+    assert [entry.total for entry in end.usage] == [162]
+
+
+def test_contexts_of_a_search_are_kept() -> None:
+    contexts = [{"document_id": "d1", "content": "warm"}]
+    start, _ = call_of({"langwatch.span.type": "rag", "langwatch.rag_contexts": text(contexts)})
+    assert orjson.loads(start.attributes) == {"kind": "retriever", "rag_contexts": contexts}
