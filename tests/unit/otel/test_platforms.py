@@ -1,4 +1,4 @@
-"""Laminar 0.8, LangWatch 1.4 and AgentOps 0.4: calls of what their releases were seen to send."""
+"""Laminar 0.8, LangWatch 1.4, AgentOps 0.4 and LiteLLM 1.110: calls of what their releases were seen to send."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from heddle.wire.calls import End, Start
+from heddle.wire.conversation.call import of_call
 from tests.support.otel import seen, span_of
 from tests.support.otlp import span
 from tests.unit.otel.test_call import packed
@@ -126,3 +127,11 @@ def test_contexts_of_a_search_are_kept() -> None:
     contexts = [{"document_id": "d1", "content": "warm"}]
     start, _ = call_of({"langwatch.span.type": "rag", "langwatch.rag_contexts": text(contexts)})
     assert orjson.loads(start.attributes) == {"kind": "retriever", "rag_contexts": contexts}
+
+
+def test_a_result_of_a_tool_may_have_its_id_beside_parts_of_text() -> None:
+    """As the spans of LiteLLM's own tracing have it."""
+    result = {"role": "tool", "parts": [{"type": "text", "content": "18"}], "tool_call_id": "c1"}
+    found = of_call({"gen_ai.input.messages": [{"role": "user", "content": "?"}, result]}, {}, is_model=True)
+    answered = {"type": "tool_call_response", "id": "c1", "response": [{"type": "text", "content": "18"}]}
+    assert found.messages[1]["parts"] == [answered]

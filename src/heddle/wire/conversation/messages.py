@@ -172,7 +172,9 @@ def _message_parts(value: Json, role: str) -> list[Json]:
     content = parse_json(given) if given is not None else first_of(value, ("content", "text", "blocks"))
     call_id = value.get("tool_call_id") or (value.get("id") if role == "tool" else None)
     blocks = blocks_of(content)
-    if role == "tool" and given is None and not (isinstance(blocks, list) and has_results(blocks)):
+    # LiteLLM puts the id beside parts of text.
+    is_result = given is None or value.get("tool_call_id")
+    if role == "tool" and is_result and not (isinstance(blocks, list) and has_results(blocks)):
         return [named_result(result_part(call_id, content), value)]
     more = as_object(value.get("additional_kwargs"))
     thought = value.get("reasoning_content") or value.get("reasoning") or more.get("reasoning_content")
