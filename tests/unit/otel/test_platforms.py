@@ -1,4 +1,4 @@
-"""Laminar 0.8, LangWatch 1.4, AgentOps 0.4 and LiteLLM 1.110: calls of what their releases were seen to send."""
+"""Laminar 0.8, LangWatch 1.4, AgentOps 0.4, Langtrace 3.8, LiteLLM 1.110: calls of what they were seen to send."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from heddle.wire.calls import End, Start
-from heddle.wire.conversation.call import of_call
-from tests.support.otel import seen, span_of
+from heddle.wire.conversation.call import of_call, of_span
+from tests.support.otel import event_of, seen, span_of
 from tests.support.otlp import span
 from tests.unit.otel.test_call import packed
 
@@ -135,3 +135,28 @@ def test_a_result_of_a_tool_may_have_its_id_beside_parts_of_text() -> None:
     found = of_call({"gen_ai.input.messages": [{"role": "user", "content": "?"}, result]}, {}, is_model=True)
     answered = {"type": "tool_call_response", "id": "c1", "response": [{"type": "text", "content": "18"}]}
     assert found.messages[1]["parts"] == [answered]
+
+
+def test_langtrace_has_calls_of_tools_for_content() -> None:
+    called = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    events = (
+        event_of("gen_ai.content.prompt", {"gen_ai.prompt": text(ASKED)}),
+        event_of(
+            "gen_ai.content.completion", {"gen_ai.completion": text([{"role": "assistant", "content": [called]}])}
+        ),
+    )
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.tools": [text([TOOL])]}
+    counts = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.cached_tokens": 64}
+    agent = seen(span_of({**attributes, **counts}, events=list(events)))
+    assert (agent.input_messages, agent.cache_read_input_tokens) == (HELLO, 64)
+    part = {"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}
+    assert agent.output_messages == [{"role": "assistant", "parts": [part]}]
+    found = of_span(agent, is_agent=False)
+    assert found is not None and [one["function"]["name"] for one in found.tools] == ["add"]
+
+
+@pytest.mark.parametrize("name", ["embed", "embedding", "embeddings"])
+def test_embeddings_by_other_names(name: str) -> None:
+    """Langtrace's, LiteLLM's, and that of the conventions; each is a request to a model."""
+    start, end = call_of({"gen_ai.operation.name": name, "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5})
+    assert orjson.loads(start.attributes)["kind"] == "embedding" and [one.requests for one in end.usage] == [1]

@@ -410,7 +410,7 @@ def _tools(inputs: Json, attributes: Json) -> list[Json]:
 
 
 def _normalise_tools(given: list[Any]) -> list[Json]:
-    return [tool for one in objects([parse_json(item) for item in given]) for tool in _tool(one)]
+    return [tool for one in objects(flatten_batches([parse_json(item) for item in given])) for tool in _tool(one)]
 
 
 def _tool(tool: Json) -> Iterator[Json]:

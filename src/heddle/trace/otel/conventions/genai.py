@@ -46,6 +46,7 @@ FIELDS: Fields = {
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.cached_tokens",
         "gen_ai.usage.details.cache_read_tokens",
         "gen_ai.usage.details.cache_read_input_tokens",
         "gen_ai.usage.details.cached_tokens",
@@ -85,10 +86,13 @@ _GENAI_OPERATIONS = frozenset(
         "text_completion",
     }
 )
+_EMBEDDINGS = frozenset(("embed", "embedding"))
+"""What Langtrace and LiteLLM call embeddings."""
 INPUT, OUTPUT, SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"
+OFFERED = "gen_ai.request.tools"
 TOOLS, ARGUMENTS, RESULT = "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 DETAILS = "gen_ai.client.inference.operation.details"
-MESSAGES = (INPUT, OUTPUT, SYSTEM, TOOLS, ARGUMENTS, RESULT, "gen_ai.prompt", "gen_ai.completion")
+MESSAGES = (INPUT, OUTPUT, SYSTEM, TOOLS, OFFERED, ARGUMENTS, RESULT, "gen_ai.prompt", "gen_ai.completion")
 EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -110,6 +114,8 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
             into.operation_name = "chat"
     if into.operation_name is None:
         into.operation_name = _operation(span, into)
+    elif into.operation_name in _EMBEDDINGS:
+        into.operation_name = "embeddings"
 
 
 def _messages(span: OtelSpan, into: AgentSpan) -> None:
@@ -144,7 +150,7 @@ def read_attributes(values: Json, into: AgentSpan) -> None:
     if answered is not None:
         offer(into, "output_messages", read_answer(answered))
     offer(into, "system_instructions", instructions(values.get(SYSTEM)))
-    offer(into, "tool_definitions", to_json_text(values.get(TOOLS)))
+    offer(into, "tool_definitions", to_json_text(values.get(TOOLS, values.get(OFFERED))))
     for key, field in ((ARGUMENTS, "tool_call_arguments"), (RESULT, "tool_call_result")):
         offer(into, field, to_json_text(values.get(key, nest_attributes(values, key + "."))))
 
