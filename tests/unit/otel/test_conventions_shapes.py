@@ -442,3 +442,13 @@ def test_livekit_tells_what_nodes_and_turns_said(place: str) -> None:
     agent = of({**tool, f"{place}function_tool.output": "2"})
     assert (agent.operation_name, agent.tool_name) == ("execute_tool", "add")
     assert (agent.tool_call_arguments, agent.tool_call_result) == ('{"a":1}', "2")
+
+
+def test_pipecat_has_messages_in_general_attributes() -> None:
+    asked = [{"role": "user", "content": "hello"}]
+    names = {"gen_ai.operation.name": "chat", "gen_ai.system_instructions": "Be brief.", "conversation.id": "c"}
+    said = {"input": text(asked), "output": "hi", "tools": text([{"type": "function", "function": {"name": "add"}}])}
+    agent = of({**names, **said}, scope="pipecat")
+    assert (agent.input_messages, agent.output_messages, agent.conversation_id) == (HELLO, HI, "c")
+    assert agent.system_instructions == ["Be brief."] and '"add"' in (agent.tool_definitions or "")
+    assert not of({**names, **said}).input_messages, "of another library, these names say nothing"

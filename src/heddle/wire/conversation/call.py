@@ -87,6 +87,11 @@ class Conversation:
     tools: list[Json] = field(default_factory=list)
     is_chat: bool = False
 
+    @property
+    def instructs_only(self) -> bool:
+        """True where nothing was said but instructions."""
+        return not self.choices and all(one["role"] == "system" for one in self.messages)
+
 
 def of_call(
     inputs: Any, output: Any, attributes: Any = None, is_model: bool = False, is_tool: bool = False

@@ -4,7 +4,7 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import ADK, LIVEKIT, MASTRA, VERCEL
+from heddle.trace.otel.conventions.frameworks import ADK, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.platforms import AGENTOPS, LAMINAR, LANGWATCH
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
@@ -21,6 +21,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     LANGSMITH,
     MASTRA,
     LIVEKIT,
+    PIPECAT,
     LAMINAR,
     LANGWATCH,
     AGENTOPS,

@@ -1,4 +1,4 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, Google's Agent Development Kit, Mastra, LiveKit."""
+"""Frameworks with conventions of their own: the Vercel AI SDK, Google's ADK, Mastra, LiveKit, Pipecat."""
 
 from typing import Any
 
@@ -338,4 +338,33 @@ LIVEKIT = Convention(
 """LiveKit Agents: `lk.*` of turns, of nodes and of tools, beside the GenAI conventions for requests to models.
 
 Tokens: those of the GenAI conventions, on the spans of requests; cached tokens inside.
+"""
+
+
+_HELD, _GAVE, _OFFERED = "input", "output", "tools"
+
+
+def _messages_pipecat(span: OtelSpan, into: AgentSpan) -> None:
+    """What a model was asked, answered and offered."""
+    values = span.attributes
+    if into.operation_name == "chat":
+        offer(into, "tool_definitions", to_json_text(values.get(_OFFERED)))
+        offer(into, "input_messages", read_request(values[_HELD]) if values.get(_HELD) else None)
+        offer(into, "output_messages", read_answer(values[_GAVE]) if values.get(_GAVE) else None)
+
+
+PIPECAT = Convention(
+    "pipecat",
+    {"conversation_id": ("conversation.id",)},
+    more=(_HELD, _GAVE, _OFFERED),
+    # All of its attributes could be anybody's.
+    marks=frozenset({"turn.was_interrupted"}),
+    scopes=("pipecat",),
+    context={"user": ("user_id",)},
+    steps=(("text", "transcript"),),
+    messages=_messages_pipecat,
+)
+"""Pipecat: the GenAI conventions, messages in attributes of general names; speech has a text, hearing a transcript.
+
+Tokens: those of the GenAI conventions, cached tokens inside.
 """
