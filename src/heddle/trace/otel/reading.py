@@ -27,7 +27,7 @@ from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists
 from heddle.wire.conversation.messages import is_serialised_request, join_system_texts, join_thoughts
 from heddle.wire.conversation.parts import as_text, parse_json
 from heddle.wire.jsontypes import Json
-from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan
+from heddle.wire.spans import INPUTS, MODEL_OPERATIONS, OUTPUT, AgentSpan
 
 ATTRIBUTES = {
     "system": ("gen_ai.system_instructions", "gen_ai.system", "llm.system"),
@@ -197,6 +197,13 @@ def describe(span: OtelSpan, project: str) -> AgentSpan:
 def from_dump(project: str, stored: Json) -> AgentSpan:
     """The agent span of a call's parsed `otel_dump`, messages included; `project` is internal."""
     return describe(to_span(stored), project)
+
+
+def is_request(stored: Json) -> bool:
+    """True for a call's parsed `otel_dump` of one request to a model."""
+    span = to_span(stored)
+    plan = _plan(span)
+    return bool(plan.known) and _scalars(span, "", plan).operation_name in MODEL_OPERATIONS
 
 
 def is_about_agents(agent: AgentSpan) -> bool:
