@@ -79,6 +79,16 @@ def test_spans_of_the_vercel_ai_sdk(server: HeddleProcess, project: str) -> None
     assert [one["parts"] for one in found["choices"][0]["messages"]] == [[text('{"city":"Rome"}')]]
 
 
+def test_instructions_do_not_hide_what_else_a_span_holds(server: HeddleProcess, project: str) -> None:
+    """Of a library that no convention knows."""
+    names = {"gen_ai.operation.name": "chat", "gen_ai.system_instructions": "Be brief"}
+    found = exported(server, project, {**names, "input": '[{"role": "user", "content": "Hi"}]', "output": "Yo"})
+    assert text("Hi") in [part for one in found["messages"] for part in one["parts"]]
+    assert found["choices"][0]["messages"] == [{"role": "assistant", "parts": [text("Yo")]}]
+    alone = exported(server, project, names)
+    assert alone["messages"] == [{"role": "system", "parts": [text("Be brief")]}]
+
+
 def test_steps_around_models_are_no_chat(server: HeddleProcess, project: str) -> None:
     found = exported(server, project, CHAIN)
     assert not found["is_chat"]

@@ -113,6 +113,23 @@ def test_runs_of_older_sdks(wire: Wire, langfuse: httpx.Client) -> None:
     about = [row["weave_ref"].partition(wire.project)[2] for row in wire.post("/feedback/query")["result"]]
     assert sorted(about) == ["/agent_turn/t1", "/agent_turn/t3", "/call/o2"]
     assert ask(langfuse, "GET", "v3/scores")["data"] == [], "no scores"
+    assert add(langfuse, "a/b", id="i/1")["id"] == ask(langfuse, "GET", "dataset-items/i%2F1")["id"] == "i/1"
+
+
+@pytest.mark.thorough
+def test_the_newest_of_many_runs_is_listed(wire: Wire, langfuse: httpx.Client) -> None:
+    """Behind 10,000 items of runs before it."""
+    ask(langfuse, "POST", DATASETS, json={"name": "d"})
+    item = add(langfuse, "d", input=1)["id"]
+    body = {"runName": "old", "datasetItemId": item, "traceId": "t"}
+    ask(langfuse, "POST", "dataset-run-items", json=body)
+    [row] = wire.post("/feedback/query")["result"]
+    same = {name: row[name] for name in ("project_id", "weave_ref", "feedback_type", "creator", "payload")}
+    for _ in range(10):
+        made = wire.client.post("/feedback/batch/create", json={"batch": [same] * 1000})
+        assert made.status_code == 200, made.text
+    ask(langfuse, "POST", "dataset-run-items", json={**body, "runName": "new"})
+    assert [one["name"] for one in ask(langfuse, "GET", "datasets/d/runs")["data"]] == ["new", "old"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -132,6 +133,62 @@ def test_lists_of_observations(stored: httpx.Client) -> None:
     [llm] = get(stored, "v2/observations", name="llm", fields=groups)["data"]
     assert llm["usageDetails"]["input_cached_tokens"] == 64 and llm["model"] == "gpt-4o-mini"
     assert llm["output"] == '{"role":"assistant","content":"yo"}' and llm["latency"] == pytest.approx(0.249)
+
+
+def test_what_a_call_does_not_say_has_its_default(wire: Wire, langfuse: httpx.Client) -> None:
+    """Filters choose by what is shown: DEFAULT, and the environment `default`, where nothing is said."""
+    said: list[tuple[str, Json, str | None]] = [
+        ("plain", {}, None), ("told", {"level": "DEFAULT", "environment": "default"}, None),
+        ("warned", {"level": "WARNING", "environment": "prod"}, None), ("failed", {"level": "WARNING"}, "boom"),
+    ]  # fmt: skip
+    batch = [finished(wire, name, attributes=attributes, exception=failure) for name, attributes, failure in said]
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": batch}).status_code == 200
+
+    def ids(path: str = "observations", **query: Any) -> list[str]:
+        return sorted(one["id"] for one in get(langfuse, path, **query)["data"])
+
+    for level, expected in (("DEFAULT", ["plain", "told"]), ("WARNING", ["warned"]), ("ERROR", ["failed"])):
+        assert ids(level=level) == ids("v2/observations", level=level) == expected
+        assert {one["level"] for one in get(langfuse, "observations", level=level)["data"]} == {level}
+    for path in ("observations", "traces"):
+        assert ids(path, environment="default") == ["failed", "plain", "told"] and ids(path, environment="prod") == [
+            "warned"
+        ]
+        assert len(ids(path, environment=["prod", "default"])) == 4
+
+
+def test_ids_may_hold_slashes(wire: Wire, langfuse: httpx.Client) -> None:
+    call = finished(wire, "a/b", trace_id="c/d", thread_id="e/f g?")
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": [call]}).status_code == 200
+    for path, key in (("observations", "a/b"), ("traces", "c/d"), ("sessions", "e/f g?")):
+        assert (
+            get(langfuse, f"{path}/{quote(key, safe='')}")["id"] == get(langfuse, f"{path}/{quote(key)}")["id"] == key
+        )
+    body = {"name": "liked", "value": 1, "traceId": "c/d", "id": "g/h"}
+    assert langfuse.post("/api/public/scores", json=body).status_code == 200
+    assert get(langfuse, "scores/g%2Fh")["id"] == get(langfuse, "v2/scores/g%2Fh")["id"] == "g/h"
+    assert langfuse.delete("/api/public/scores/g%2Fh").status_code == 202
+    assert langfuse.delete("/api/public/traces/c%2Fd").status_code == 200
+    get(langfuse, "traces/c%2Fd", 404)
+
+
+def finished(wire: Wire, call_id: str, **more: Any) -> Json:
+    """A call, as weave sends one that has ended."""
+    times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z"}
+    known = {"project_id": wire.project, "id": call_id, "trace_id": call_id, "op_name": "ask", **times}
+    return {**known, "attributes": {}, "inputs": {}, "summary": {}, **more}
+
+
+@pytest.mark.thorough
+def test_long_traces_are_summed_up_whole(wire: Wire, langfuse: httpx.Client) -> None:
+    """10,001 observations; the last one says how long it took."""
+    more = ({"parent_id": "0", "trace_id": "0"} if number else {} for number in range(10_001))
+    batch = [finished(wire, str(number), **each) for number, each in enumerate(more)]
+    batch[-1] |= {"started_at": "2026-01-01T00:00:02Z", "ended_at": "2026-01-01T00:00:09Z"}
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": batch}).status_code == 200
+    [listed], trace = get(langfuse, "traces")["data"], get(langfuse, "traces/0")
+    assert listed["latency"] == trace["latency"] == 9.0
+    assert len(listed["observations"]) == len(trace["observations"]) == 10_001
 
 
 def test_calls_of_weave_are_read_too(wire: Wire, langfuse: httpx.Client) -> None:

@@ -110,11 +110,14 @@ async def _write_calls(trace: Trace, dataset: str) -> None:
 
 
 async def _send_span(client: httpx.AsyncClient, project: str) -> None:
+    """A request to a model, and that of HTTP below it, which repeats no tokens."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "guide", "gen_ai.conversation.id": "talk"}
+    attributes |= {"gen_ai.request.model": "model-x", "gen_ai.usage.input_tokens": "7"}
     span: Json = {"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "2", "name": "chat", "kind": 3}
     span |= {"startTimeUnixNano": "1767225600000000000", "endTimeUnixNano": "1767225601000000000"}
     span["attributes"] = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
-    body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    below = {**span, "spanId": "0" * 15 + "3", "parentSpanId": span["spanId"], "name": "POST", "attributes": []}
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [span, below]}]}]}
     answer = await client.post("/otel/v1/traces", json=body, headers={"project_id": project})
     assert answer.status_code == 200, answer.text
 
@@ -132,6 +135,9 @@ async def control_rows(store: Store) -> dict[str, list[Json]]:
     return found
 
 
+_OF_THAT_DAY = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z", "granularity": 86400}
+
+
 async def answers(client: httpx.AsyncClient, project: str) -> dict[str, str]:
     """What the interface says of a project, as it says it."""
     named = {"project_id": project}
@@ -145,6 +151,7 @@ async def answers(client: httpx.AsyncClient, project: str) -> dict[str, str]:
         "/cost/query": named,
         "/threads/stream_query": named,
         "/agents/spans/query": named,
+        "/calls/stats": {**named, **_OF_THAT_DAY, "usage_metrics": [{"metric": "input_tokens"}]},
         **{f"/table/query#{digest}": {**named, "digest": digest} for digest in tables},
     }
     said = {}

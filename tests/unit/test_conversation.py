@@ -254,6 +254,8 @@ def test_a_span_tells_its_messages_alternatives_and_instructions() -> None:
     ]
     found = of_span(replace(span, input_messages=[text_message("system", "Own"), user], output_messages=[]), False)
     assert found is not None and told(found) == [["system", "Own"], USER] and found.choices == []
+    found = of_span(replace(span, finish_reasons=["length"]), is_agent=False)
+    assert found is not None and [choice.finish_reason for choice in found.choices] == ["length"]
     agent = replace(span, operation_name="invoke_agent")
     assert of_span(agent, is_agent=False) is None and of_span(agent, is_agent=True) is not None
     assert of_span(replace(span, input_messages=[], output_messages=[], system_instructions=[]), False) is None
@@ -487,3 +489,9 @@ def test_a_text_completion_is_one() -> None:
     found = of_call({"prompt": "Hi"}, {"choices": [{"index": 0, "text": "Yo", "finish_reason": "stop"}]}, {})
     assert found.is_chat and found.messages == [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
     assert [one["parts"] for one in found.choices[0].messages] == [[{"type": "text", "content": "Yo"}]]
+
+
+def test_an_entry_of_choices_says_why_it_ended() -> None:
+    entry = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "hi"}}
+    found = of_call({"gen_ai.input.messages": [{"role": "user", "content": "?"}]}, {"gen_ai.output.messages": [entry]})
+    assert [choice.finish_reason for choice in found.choices] == ["length"]

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from heddle.store.base import Store
 from heddle.store.control.table_rows import chunk_digests, find, table_columns
-from heddle.trace.calls.packing import shortened, usage_entries
+from heddle.trace.calls.packing import shortened, usage_entries, usage_of_span
+from heddle.trace.otel.reading import is_request
 from heddle.transfer.archive import Row
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import (
@@ -22,6 +23,7 @@ from heddle.wire.calls import (
     ColumnType,
     End,
     Start,
+    Usage,
 )
 
 INTEGERS = tuple(
@@ -54,10 +56,19 @@ def call_halves(record: Row, large: int, keep: Keep) -> tuple[Start, End | None]
         return start, None
     ended: Row = {name: record.get(name) for name in _ENDED} | {"status": STATUS_WORDS.index(record["status"])}
     end = End(project=start.project, id=start.id, output=None, summary="", exception=record["exception"], **ended)
-    end.usage = usage_entries(orjson.loads(record["summary"])) if '"usage"' in record["summary"] else []
+    end.usage = _usage(record) if '"usage"' in record["summary"] else []
     _set_texts(end, texts, BODY_OUT)
     end.refs = texts["output"].refs if "output" in texts else []
     return start, end
+
+
+def _usage(record: Row) -> list[Usage]:
+    """The tokens of a call, as they were counted when it came; a span counts otherwise than an SDK's call."""
+    summary, dump = orjson.loads(record["summary"]), record["otel_dump"]
+    if dump is None:
+        return usage_entries(summary)
+    span = jsontext.loads(dump.encode(), max_depth=10_000)
+    return usage_of_span(summary, isinstance(span, dict) and is_request(span))
 
 
 class _Text:

@@ -419,3 +419,36 @@ def test_events_of_strands_with_blocks_of_converse() -> None:
 def test_agents_that_only_the_name_of_the_span_tells(name: str, kind: str, agent: str | None) -> None:
     assert of({"openinference.span.kind": kind, "input.value": "hi"}, name=name).agent_name == agent
     assert of({"openinference.span.kind": kind, "agent.name": "said"}, name=name).agent_name == "said"
+
+
+@pytest.mark.parametrize("place", ["lk.pii.", "lk."], ids=["1.5", "before"])
+def test_livekit_tells_what_nodes_and_turns_said(place: str) -> None:
+    """What its text sessions were seen to send."""
+    marked = {"type": "message", "role": "system", "content": ["Be brief.", {"type": "cache_breakpoint"}]}
+    called = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    came = {"type": "function_call_output", "call_id": "c1", "name": "add", "output": "2"}
+    told = {"type": "message", "role": "user", "content": ["hello"]}
+    items = [marked, {"type": "agent_config_update", "tools_added": ["add"]}, told, called, came]
+    node = {"gen_ai.request.model": "m", f"{place}chat_ctx": text({"items": items}), f"{place}response.text": "hi"}
+    agent = of({**node, f"{place}response.function_calls": text([{"call_id": "c1", "name": "add", "arguments": "{}"}])})
+    assert [one["role"] for one in agent.input_messages] == ["system", "user", "assistant", "tool"]
+    assert agent.system_instructions == ["Be brief."] and agent.input_messages[1:2] == HELLO
+    assert agent.input_messages[2]["parts"] == [CALL]
+    assert agent.output_messages == [{"role": "assistant", "parts": [*HI[0]["parts"], {**CALL, "arguments": {}}]}]
+    turn = {"gen_ai.operation.name": "invoke_agent", f"{place}user_input": "hello", f"{place}response.text": "hi"}
+    agent = of(turn)
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
+    tool = {"lk.function_tool.name": "add", f"{place}function_tool.arguments": '{"a": 1}'}
+    agent = of({**tool, f"{place}function_tool.output": "2"})
+    assert (agent.operation_name, agent.tool_name) == ("execute_tool", "add")
+    assert (agent.tool_call_arguments, agent.tool_call_result) == ('{"a":1}', "2")
+
+
+def test_pipecat_has_messages_in_general_attributes() -> None:
+    asked = [{"role": "user", "content": "hello"}]
+    names = {"gen_ai.operation.name": "chat", "gen_ai.system_instructions": "Be brief.", "conversation.id": "c"}
+    said = {"input": text(asked), "output": "hi", "tools": text([{"type": "function", "function": {"name": "add"}}])}
+    agent = of({**names, **said}, scope="pipecat")
+    assert (agent.input_messages, agent.output_messages, agent.conversation_id) == (HELLO, HI, "c")
+    assert agent.system_instructions == ["Be brief."] and '"add"' in (agent.tool_definitions or "")
+    assert not of({**names, **said}).input_messages, "of another library, these names say nothing"

@@ -73,7 +73,7 @@ def test_answers_and_rows_are_equal_behind_a_move(tmp_path: Path, source: Path, 
     async def run() -> None:
         await export(of(source), archive, (), as_json)
         report = await import_archive(of(tmp_path / "target"), archive, ())
-        assert report.new["calls"] == 4 and not report.left_out
+        assert report.new["calls"] == 5 and not report.left_out
         seen = []
         for folder in ("source", "target"):
             async with running_services(tmp_path / folder) as (services, client):
@@ -157,7 +157,7 @@ def test_a_running_call_is_ended_by_a_later_archive(tmp_path: Path, source: Path
             await client.post("/call/end", json={"end": {**end, "output": "done"}})
         await export(of(source), later, (), False)
         report = await import_archive(of(tmp_path / "target"), later, ())
-        assert (report.new["calls"], report.known["calls"]) == (1, 3)
+        assert (report.new["calls"], report.known["calls"]) == (1, 4)
         async with running_services(tmp_path / "target") as (_, client):
             call = await client.post("/call/read", json={"project_id": PROJECT, "id": "call-2"})
             assert call.json()["call"]["output"] == "done"

@@ -66,7 +66,7 @@ def test_an_import_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> No
         before = asyncio.run(run())
         made = heddle("export", archive, "--data", server.data, **server_settings(server))
         refused = heddle("export", archive, "--data", server.data, **server_settings(server))
-    assert made.returncode == 0 and f"calls: {_CALLS + 4}" in made.stdout, made.stderr
+    assert made.returncode == 0 and f"calls: {_CALLS + 5}" in made.stdout, made.stderr
     assert refused.returncode == 1 and "exists already" in refused.stderr
     words = ["import", "archive", str(archive), "--data", str(target)]
     for calls in (1, 1500):
@@ -75,7 +75,7 @@ def test_an_import_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> No
     done = heddle(*words)
     assert done.returncode == 0, done.stderr
     counted = re.search(r"calls: (\d+) stored(?:, (\d+) there already)?", done.stdout)
-    assert counted and int(counted[1]) + int(counted[2] or 0) == _CALLS + 4
+    assert counted and int(counted[1]) + int(counted[2] or 0) == _CALLS + 5
     assert int(counted[2] or 0) == killed_at
 
     async def ask() -> dict[str, str]:

@@ -369,13 +369,13 @@ async def create_item(body: CreateItem, datasets: WriteDatasets) -> Response:
     return answer((await datasets.put_item(body.dataset_name, row, body.id is not None)).describe())
 
 
-@router.get("/api/public/dataset-items/{item_id}", **API)
+@router.get("/api/public/dataset-items/{item_id:path}", **API)
 async def get_item(item_id: str, datasets: ReadDatasets) -> Response:
     """One item, of whichever dataset."""
     return answer((await datasets.find_item(item_id)).describe())
 
 
-@router.delete("/api/public/dataset-items/{item_id}", **API)
+@router.delete("/api/public/dataset-items/{item_id:path}", **API)
 async def delete_item(item_id: str, datasets: DeleteDatasets) -> Response:
     """Delete an item: a new version of its dataset without it."""
     await datasets.delete_item(item_id)

@@ -1,6 +1,7 @@
 """A call as an observation of Langfuse, and as the trace that it is the outermost observation of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -250,13 +251,28 @@ class Observation:
         }
 
 
-def sum_up(observations: Sequence[Observation]) -> Mapping[str, Any]:
-    """Cost and duration of a trace, of all its observations."""
-    costs = [one.cost for one in observations if one.cost is not None]
-    firsts = [first for one in observations if (first := times.parse(one.call["started_at"])) is not None]
-    lasts = [last for one in observations if (last := times.parse(one.call.get("ended_at") or "")) is not None]
-    seconds = (max(lasts) - min(firsts)) / times.SECOND if firsts and lasts else 0.0
-    return {"totalCost": sum(costs), "latency": max(seconds, 0.0)}
+@dataclass(slots=True)
+class TraceSums:
+    """What the observations of a trace make together: their ids, cost and duration."""
+
+    ids: list[str] = field(default_factory=list)
+    cost: float = 0.0
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, one: Observation) -> None:
+        """Take one more in."""
+        self.ids.append(one.call["id"])
+        self.cost += one.cost or 0.0
+        begun, ended = times.parse(one.call["started_at"]), times.parse(one.call.get("ended_at") or "")
+        self.first = min((at for at in (self.first, begun) if at is not None), default=None)
+        self.last = max((at for at in (self.last, ended) if at is not None), default=None)
+
+    def described(self) -> Json:
+        """Cost and seconds, as a trace has them."""
+        is_known = self.first is not None and self.last is not None
+        seconds = ((self.last or 0) - (self.first or 0)) / times.SECOND if is_known else 0.0
+        return {"totalCost": self.cost, "latency": max(seconds, 0.0)}
 
 
 def _object(value: Any) -> Json:

@@ -4,7 +4,7 @@ An item of a run is feedback on the call of its observation, else on the outermo
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
@@ -27,7 +27,6 @@ from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Langfuse")
 RUN_ITEM = "langfuse.dataset_run_item"
-_MOST = 10_000
 _NAMES = uuid.UUID("6f0a6b0e-3a51-5c55-9a53-1f0b4f2c8d11")
 """What the ids of runs and their items are derived under, so that one that is sent again is the same."""
 
@@ -89,8 +88,11 @@ async def list_runs(name: str, datasets: ReadDatasets, store: StoreDep, page: Pa
     """The runs of a dataset, the newest first."""
     project = datasets.project
     dataset = await datasets.find(name)
-    rows = await _rows(store, project, "payload.datasetId", dataset.id)
-    runs = group_pairs((row["payload"]["runId"], row) for row in rows)
+    runs: dict[str, list[Json]] = {}
+    async for rows in _pages(store, project, "payload.datasetId", dataset.id):
+        for run_id, items in group_pairs((row["payload"]["runId"], row) for row in rows).items():
+            # What is told of a run is told by its first item and its last.
+            runs[run_id] = [runs.get(run_id, items)[0], items[-1]]
     every = [_run(dataset, items) for items in reversed(runs.values())]
     return answer({"data": list(cut(every, page, limit)), "meta": meta(page, limit, len(every))})
 
@@ -101,13 +103,25 @@ def _run_id(project: KeyedProject, dataset: Dataset, run_name: str) -> str:
 
 async def _rows(store: Store, project: KeyedProject, field: str, value: str | None) -> list[Json]:
     """The items of runs with a value in a field, the oldest first."""
+    return [row async for rows in _pages(store, project, field, value) for row in rows]
+
+
+async def _pages(store: Store, project: KeyedProject, field: str, value: str | None) -> AsyncIterator[list[Json]]:
+    """The same, some at a time."""
     wanted = Conditions()
     wanted.equals("feedback_type", RUN_ITEM)
     wanted.equals(field, value)
     chosen = query.parse_query({"$expr": {"$and": wanted.conditions}})
     assert isinstance(chosen, query.And)
-    found = await store.feedback.query(project.internal, RowRequest(None, chosen, None, _MOST, 0))
-    return [{**row, "payload": orjson.loads(orjson.dumps(row["payload"]))} for row in found.rows]
+    found = await store.feedback.query(project.internal, RowRequest(None, chosen, None, None, 0))
+    yield [_parsed(row) for row in found.rows]
+    if found.rest is not None:
+        async for rows in found.rest:
+            yield [_parsed(row) for row in rows]
+
+
+def _parsed(row: Json) -> Json:
+    return {**row, "payload": orjson.loads(orjson.dumps(row["payload"]))}
 
 
 def _item(row: Json) -> Json:

@@ -126,15 +126,15 @@ async def create_scores(request: Request, scores: WriteScores) -> Response:
     return answer_with(202, {"message": "Accepted"})
 
 
-@router.delete("/api/public/scores/{score_id}", **API)
+@router.delete("/api/public/scores/{score_id:path}", **API)
 async def delete_score(score_id: str, scores: DeleteScores) -> Response:
     """Delete a score for good."""
     await scores.delete(score_id)
     return answer_with(202, {"message": "Score deleted"})
 
 
-@router.get("/api/public/scores/{score_id}", **API)
-@router.get("/api/public/v2/scores/{score_id}", **API)
+@router.get("/api/public/scores/{score_id:path}", **API)
+@router.get("/api/public/v2/scores/{score_id:path}", **API)
 async def get_score(score_id: str, scores: ReadScores) -> Response:
     """One score."""
     return answer(to_second(await scores.find(score_id), scores.project.id))

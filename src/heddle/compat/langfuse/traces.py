@@ -23,7 +23,7 @@ from heddle.compat.langfuse.access import (
     offset_of,
     to_cursor,
 )
-from heddle.compat.langfuse.observation import ERROR, EVENT, GROUPS, SPAN, TYPES, Observation, sum_up
+from heddle.compat.langfuse.observation import DEFAULT, ERROR, EVENT, GROUPS, SPAN, TYPES, Observation, TraceSums
 from heddle.compat.langfuse.scores import to_second
 from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
@@ -45,6 +45,22 @@ class Chosen(Conditions):
     """Which calls: conditions and a filter of /calls/stream_query."""
 
     filter: dict[str, Any] = field(default_factory=dict)
+
+    def of_level(self, level: str | None) -> None:
+        """The calls that are shown with this level; a failed one has that of an error, whatever it says."""
+        if level is None:
+            return
+        failed = {"$eq": [{"$getField": "summary.weave.status"}, {"$literal": "error"}]}
+        if level == ERROR:
+            self.conditions.append(failed)
+        else:
+            self.conditions.append({"$not": [failed]})
+            self.among("attributes.level", ["", DEFAULT] if level == DEFAULT else [level])
+
+    def of_environment(self, names: Sequence[str] | None) -> None:
+        """The calls of some environments; a call that tells none is of the default one."""
+        if names is not None:
+            self.among("attributes.environment", ["", *names] if "default" in names else names)
 
     def named(self, name: str | None) -> None:
         """The name that people read, or that of the op, is this one; None is no condition."""
@@ -114,11 +130,10 @@ DeleteObservations = Annotated[Observations, Depends(OfProject(Scope.DELETE, Obs
 
 
 router: APIRouter = group("Langfuse")
-MOST_OBSERVATIONS = 10_000
-"""Of one trace, or of a page of traces."""
-_MOST_SCORES = 1000
+_SCORES = 1000
+"""Are read at a time."""
 _SUMMED = ["summary"]
-"""The large fields that `sum_up` reads."""
+"""The large fields that `TraceSums` reads."""
 _KINDS = {name: kind for kind, name in TYPES.items()}
 TraceId = Annotated[str | None, Query(alias="traceId")]
 SessionId = Annotated[str | None, Query(alias="sessionId")]
@@ -155,13 +170,9 @@ async def choose_observations(
                 f"type: {type[:100]!r} is not offered as a filter; offered are {offered}", param="type"
             )
         chosen.equals("attributes.kind", _KINDS[word])
-    if level is not None:
-        if level == ERROR:
-            chosen.equals("summary.weave.status", "error")
-        else:
-            chosen.equals("attributes.level", level)
+    chosen.of_level(level)
     chosen.equals("attributes.version", version)
-    chosen.among("attributes.environment", environment)
+    chosen.of_environment(environment)
     chosen.equals("wb_user_id", user_id)
     chosen.within("started_at", from_start, to_start)
     for key, value in (("trace_ids", trace_id), ("parent_ids", parent_id)):
@@ -218,7 +229,7 @@ async def list_observations(
     return await answer_slices("data", observations.slices(query, Observation.whole), meta=meta(page, limit, total))
 
 
-@router.get("/api/public/observations/{observation_id}", **API)
+@router.get("/api/public/observations/{observation_id:path}", **API)
 async def get_observation(observation_id: str, observations: ReadObservations) -> Response:
     """One observation."""
     query = observations.request(Chosen(filter={"call_ids": [observation_id]}), 1)
@@ -248,41 +259,46 @@ async def list_traces(
     chosen.equals("wb_user_id", user_id)
     chosen.equals("attributes.version", version)
     chosen.equals("attributes.release", release)
-    chosen.among("attributes.environment", environment)
+    chosen.of_environment(environment)
     if session_id is not None:
         chosen.filter["thread_ids"] = [session_id]
     chosen.within("started_at", from_timestamp, to_timestamp)
     query = observations.request(chosen, limit, (page - 1) * limit, newest=order_by == "timestamp.desc")
     roots = [one.trace_id async for one in observations.read(query.model_copy(update={"columns": _SUMMED}))]
     within = Chosen(filter={"trace_ids": roots})
-    parts: dict[str, list[Observation]] = {}
+    sums = {trace_id: TraceSums() for trace_id in roots}
     if roots:
-        async for one in observations.read(observations.request(within, MOST_OBSERVATIONS, 0, False, _SUMMED)):
-            parts.setdefault(one.trace_id, []).append(one)
+        async for one in observations.read(observations.request(within, newest=False, columns=_SUMMED)):
+            sums[one.trace_id].add(one)
 
     def show(root: Observation) -> Json:
-        mine = parts.get(root.trace_id, [])
-        return {**root.trace(), **sum_up(mine), "observations": [one.call["id"] for one in mine], "scores": []}
+        mine = sums.get(root.trace_id) or TraceSums()  # the trace may have come just now
+        return {**root.trace(), **mine.described(), "observations": mine.ids, "scores": []}
 
     total = await observations.count(query)
     return await answer_slices("data", observations.slices(query, show), meta=meta(page, limit, total))
 
 
-@router.get("/api/public/traces/{trace_id}", **API)
+@router.get("/api/public/traces/{trace_id:path}", **API)
 async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadScores) -> Response:
     """One trace with its observations and scores."""
-    query = observations.request(Chosen(filter={"trace_ids": [trace_id]}), MOST_OBSERVATIONS, newest=False)
-    found = [one async for one in observations.read(query.model_copy(update={"columns": _SUMMED}))]
-    if not found:
+    query = observations.request(Chosen(filter={"trace_ids": [trace_id]}), newest=False)
+    sums, root = TraceSums(), None
+    async for one in observations.read(query.model_copy(update={"columns": _SUMMED})):
+        sums.add(one)
+        if root is None or (one.call.get("parent_id") is None and root.call.get("parent_id") is not None):
+            root = one
+    if root is None:
         raise NotFound(f"Trace not found: '{trace_id[:200]}'")
-    root = next((one for one in found if one.call.get("parent_id") is None), found[0])
     selection = Selection()
     selection.equals("traceId", trace_id)
-    given, _ = await scores.query(selection, _MOST_SCORES, 0)
-    told: Json = {**root.trace(), **sum_up(found)}
+    given, total = await scores.query(selection, _SCORES, 0)
+    while len(given) < total and (more := (await scores.query(selection, _SCORES, len(given)))[0]):
+        given += more
+    outermost, told = root.call["id"], {**root.trace(), **sums.described()}
 
     def show(one: Observation) -> Json:
-        if one.call["id"] == root.call["id"]:
+        if one.call["id"] == outermost:
             told.update(one.trace())
         return one.whole()
 
@@ -290,7 +306,7 @@ async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadS
     return await answer_slices("observations", observations.slices(query, show), lambda: told, scores=shown)
 
 
-@router.delete("/api/public/traces/{trace_id}", **API)
+@router.delete("/api/public/traces/{trace_id:path}", **API)
 async def delete_trace(trace_id: str, observations: DeleteObservations) -> Response:
     """Delete a trace: all its calls."""
     await observations.delete([trace_id])
@@ -304,11 +320,11 @@ async def delete_traces(body: DeleteTraces, observations: DeleteObservations) ->
     return answer({"message": "Traces deleted"})
 
 
-@router.get("/api/public/sessions/{session_id}", **API)
+@router.get("/api/public/sessions/{session_id:path}", **API)
 async def get_session(session_id: str, observations: ReadObservations) -> Response:
     """A session: the traces of a conversation, the oldest first."""
     chosen = Chosen(filter={"thread_ids": [session_id], "trace_roots_only": True})
-    query = observations.request(chosen, _MOST_SCORES, newest=False)
+    query = observations.request(chosen, newest=False)
     async for first in observations.read(query.model_copy(update={"limit": 1})):
         return await answer_slices(
             "traces",

@@ -248,6 +248,24 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
     return [Usage.of(model, reported) for model, reported in usage.items() if isinstance(reported, dict)]
 
 
+def usage_of_span(summary: dict[str, Any], is_request: bool) -> list[Usage]:
+    """The same of a span: an entry that tells nothing is none, and that of one request to a model says so.
+
+    The latter tells it from sums over requests.
+    """
+    usage = summary.get("usage")
+    held = usage.items() if isinstance(usage, dict) else ()
+    told = {
+        model: entry
+        for model, entry in held
+        if isinstance(entry, dict) and any(count is not None for count in entry.values())
+    }
+    return [
+        entry if entry.requests or not is_request else entry._replace(requests=1)
+        for entry in usage_entries({"usage": told})
+    ]
+
+
 def client_summary(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary without what the server rebuilds at every read."""
     weave = summary.get("weave")

@@ -464,14 +464,15 @@ def conversation_of(row: CallRow, project: str, read_span: SpanReader, filled: t
 def _read(row: CallRow, project: str, read_span: SpanReader, bodies: tuple[Any, Any]) -> Conversation:
     span = None if row.otel_dump is None else _load(row.otel_dump)
     agent = read_span(project, span) if isinstance(span, dict) else None
-    found = call.of_span(agent, is_agent=False) if agent is not None else None
-    if found is not None:
-        return found
+    told = call.of_span(agent, is_agent=False) if agent is not None else None
+    if told is not None and not told.instructs_only:
+        return told
     attributes = _load(row.attributes)
     is_tool = agent.operation_name == "execute_tool" if agent is not None else False
     found = call.of_call(*bodies, attributes, row.kind == "llm", is_tool)
-    told = None if found.is_chat or agent is None else call.of_span(agent, is_agent=True)
-    return told or found
+    if not found.is_chat and agent is not None:
+        told = told or call.of_span(agent, is_agent=True)
+    return found if found.is_chat else told or found
 
 
 def _load(text: str | None) -> Any:

@@ -15,7 +15,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.text_cache import cache_texts
 from heddle.trace.calls.models import DISPLAY_NAME_MAX, OP_NAME_MAX
-from heddle.trace.calls.packing import Packed, Packer, run_id, usage_entries
+from heddle.trace.calls.packing import Packed, Packer, run_id, usage_of_span
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.feedback.roots import move_to_roots
 from heddle.trace.otel.reading import SpanReading, is_about_agents, read
@@ -32,7 +32,7 @@ from heddle.trace.otel.span import (
 )
 from heddle.wire import jsontext, refs, times
 from heddle.wire.call_summary import NO_MODEL
-from heddle.wire.calls import ERROR, SUCCESS, End, SharedText, Start, Usage
+from heddle.wire.calls import ERROR, SUCCESS, End, SharedText, Start
 from heddle.wire.content import LONG_STRING
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Records, op_value
@@ -172,17 +172,11 @@ class SpanPacker:
             status=ERROR if exception else SUCCESS,
             exception=exception,
             run_step_end=_to_step(found.others.get("run_step_end")),
-            usage=_count_requests(usage_entries(summary), found) if found.usage else [],
+            usage=usage_of_span(summary, found.agent is not None and found.agent.operation_name in MODEL_OPERATIONS),
         )
         self._packer.put(end, "output", {} if found.output is None else found.output)
         self._packer.put(end, "summary", summary)
         return end
-
-
-def _count_requests(usage: list[Usage], found: SpanReading) -> list[Usage]:
-    """The usage of a span; that of one request to a model says so, which tells it from sums over requests."""
-    is_request = found.agent is not None and found.agent.operation_name in MODEL_OPERATIONS
-    return [Usage(entry.model, 1, *entry[2:]) if is_request and not entry.requests else entry for entry in usage]
 
 
 _COUNTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "requests", "total_tokens")

@@ -27,7 +27,7 @@ from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists
 from heddle.wire.conversation.messages import is_serialised_request, join_system_texts, join_thoughts
 from heddle.wire.conversation.parts import as_text, parse_json
 from heddle.wire.jsontypes import Json
-from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan
+from heddle.wire.spans import INPUTS, MODEL_OPERATIONS, OUTPUT, AgentSpan
 
 ATTRIBUTES = {
     "system": ("gen_ai.system_instructions", "gen_ai.system", "llm.system"),
@@ -46,7 +46,7 @@ USAGE = {
     "completion_tokens": ("gen_ai.usage.completion_tokens", "llm.token_count.completion", "ai.usage.completionTokens"),
     "input_tokens": ("gen_ai.usage.input_tokens",),
     "output_tokens": ("gen_ai.usage.output_tokens",),
-    "total_tokens": ("llm.usage.total_tokens", "llm.token_count.total"),
+    "total_tokens": ("llm.usage.total_tokens", "llm.token_count.total", "gen_ai.usage.total_tokens"),
     "cache_creation_input_tokens": ("gen_ai.usage.cache_creation.input_tokens",),
     "cache_read_input_tokens": ("gen_ai.usage.cache_read.input_tokens",),
 }
@@ -199,6 +199,13 @@ def from_dump(project: str, stored: Json) -> AgentSpan:
     return describe(to_span(stored), project)
 
 
+def is_request(stored: Json) -> bool:
+    """True for a call's parsed `otel_dump` of one request to a model."""
+    span = to_span(stored)
+    plan = _plan(span)
+    return bool(plan.known) and _scalars(span, "", plan).operation_name in MODEL_OPERATIONS
+
+
 def is_about_agents(agent: AgentSpan) -> bool:
     """True for what the agents reads show: spans of models, agents, tools and conversations."""
     known = agent.operation_name or agent.agent_name or agent.conversation_id or agent.tool_name
@@ -311,7 +318,7 @@ def _messages(span: OtelSpan, plan: _Plan, into: AgentSpan) -> None:
     for convention, _ in plan.known:
         if convention.tool is not None and into.operation_name == "execute_tool":
             for key, name in zip(convention.tool, ("tool_call_arguments", "tool_call_result"), strict=True):
-                offer(into, name, to_json_text(span.attributes.get(key)))
+                offer(into, name, to_json_text(convention.value_of(span.attributes.get(key))))
         elif convention.messages is not None:
             convention.messages(span, into)
     for one in (*into.input_messages, *into.output_messages):
@@ -361,8 +368,9 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
 
 def _step_value(span: OtelSpan, plan: _Plan, place: int) -> Any:
     """What a step without messages was given (0) or gave (1), as far as a convention says where that stands."""
-    pairs = (pair for one, _ in plan.known for pair in (one.tool, *one.steps) if pair is not None)
-    return next((parse_json(value) for pair in pairs if (value := span.attributes.get(pair[place])) is not None), None)
+    pairs = ((one, pair) for one, _ in plan.known for pair in (one.tool, *one.steps) if pair is not None)
+    told = ((one, span.attributes.get(pair[place])) for one, pair in pairs)
+    return next((one.value_of(value) for one, value in told if value is not None), None)
 
 
 def _unquoted(key: str, value: Any, tree: Json) -> Any:

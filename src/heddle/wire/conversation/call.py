@@ -87,6 +87,11 @@ class Conversation:
     tools: list[Json] = field(default_factory=list)
     is_chat: bool = False
 
+    @property
+    def instructs_only(self) -> bool:
+        """True where nothing was said but instructions."""
+        return not self.choices and all(one["role"] == "system" for one in self.messages)
+
 
 def of_call(
     inputs: Any, output: Any, attributes: Any = None, is_model: bool = False, is_tool: bool = False
@@ -118,8 +123,10 @@ def of_span(span: AgentSpan, is_agent: bool) -> Conversation | None:
     alternatives = [[one] for one in span.output_messages]
     if (span.request_choice_count or 1) != len(alternatives):
         alternatives = [span.output_messages] if span.output_messages else []
-    tools = _normalise_tools(as_list(span.tool_definitions))
-    found = _shown(said, [_choice(messages) for messages in alternatives], tools)
+    choices = [_choice(messages) for messages in alternatives]
+    for choice, reason in zip(choices, span.finish_reasons, strict=False):
+        choice.finish_reason = choice.finish_reason or reason
+    found = _shown(said, choices, _normalise_tools(as_list(span.tool_definitions)))
     return found if found.messages or found.choices else None
 
 
@@ -408,7 +415,7 @@ def _tools(inputs: Json, attributes: Json) -> list[Json]:
 
 
 def _normalise_tools(given: list[Any]) -> list[Json]:
-    return [tool for one in objects([parse_json(item) for item in given]) for tool in _tool(one)]
+    return [tool for one in objects(flatten_batches([parse_json(item) for item in given])) for tool in _tool(one)]
 
 
 def _tool(tool: Json) -> Iterator[Json]:

@@ -121,6 +121,7 @@ def unwrap(value: Json) -> Json:
 
 def message(value: Json, role: str = "user") -> Json:
     """One message of any library; `role` where it names none."""
+    outer = value
     value = unwrap(value)
     kind = value.get("type")
     if "role" not in value and isinstance(kind, str) and "content_type" not in value:
@@ -136,6 +137,8 @@ def message(value: Json, role: str = "user") -> Json:
     found: Json = {"role": "assistant" if named == "thinking" else named, "parts": _message_parts(value, named)}
     name = value.get("name")
     reason = first_of(value, ("finish_reason",)) or as_object(value.get("response_metadata")).get("finish_reason")
+    # The entries of `choices` have it beside their message.
+    reason = reason or first_of(outer, ("finish_reason",))
     if isinstance(name, str) and name and named != "tool":
         found["name"] = name
     if isinstance(reason, str) and reason:
@@ -169,7 +172,9 @@ def _message_parts(value: Json, role: str) -> list[Json]:
     content = parse_json(given) if given is not None else first_of(value, ("content", "text", "blocks"))
     call_id = value.get("tool_call_id") or (value.get("id") if role == "tool" else None)
     blocks = blocks_of(content)
-    if role == "tool" and given is None and not (isinstance(blocks, list) and has_results(blocks)):
+    # LiteLLM puts the id beside parts of text.
+    is_result = given is None or value.get("tool_call_id")
+    if role == "tool" and is_result and not (isinstance(blocks, list) and has_results(blocks)):
         return [named_result(result_part(call_id, content), value)]
     more = as_object(value.get("additional_kwargs"))
     thought = value.get("reasoning_content") or value.get("reasoning") or more.get("reasoning_content")

@@ -190,6 +190,9 @@ def _parts(block: Any) -> Iterable[Json]:
         return [_tool_call(block)]
     if kind in RESULTS:
         return [_tool_result(block)]
+    if kind == "function" and isinstance(block.get("function"), dict):
+        # Langtrace has the entries of `tool_calls` for content.
+        return [call_of(block)]
     if kind == "refusal":
         return [refusal_part(as_text(block.get("refusal", block.get("content", ""))))]
     return [block]

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from heddle.trace.otel.span import OtelSpan
-from heddle.wire.conversation.parts import as_list, as_text, parse_json
+from heddle.wire.conversation.parts import as_list, as_object, as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -45,7 +45,8 @@ class Convention:
     context: Fields = field(default_factory=dict)
     """The attributes of `user`, `tags`, `metadata` and `display_name`. They remain custom attributes as well.
 
-    One that ends with a dot is the beginning of several; metadata may also be an object, or its JSON text.
+    One that ends with a dot is the beginning of several, `a:b` the part `b` of an object or its JSON text, as metadata
+    may be as a whole.
     """
     details: Fields = field(default_factory=dict)
     """Attributes that a call has besides those of all libraries, and where spans have them; a subtree is one too."""
@@ -60,6 +61,8 @@ class Convention:
     spans of tools then."""
     steps: tuple[tuple[str, str], ...] = ()
     """More of these pairs, of steps without messages."""
+    value_of: Callable[[Any], Any] = parse_json
+    """What a value of these pairs says."""
     derive: Callable[[OtelSpan, AgentSpan], None] | None = None
     """Fills names, models and numbers that the table cannot, after it."""
     messages: Callable[[OtelSpan, AgentSpan], None] | None = None
@@ -264,7 +267,8 @@ def select_context(conventions: Iterable[Convention], keys: Collection[str]) -> 
             row = found.setdefault(name, {})
             for attribute in attributes:
                 if not attribute.endswith("."):
-                    row |= {attribute: ""} if attribute in keys else {}
+                    whole, _, part = attribute.partition(":")
+                    row |= {whole: part} if whole in keys else {}
                     continue
                 row |= {key: key.removeprefix(attribute) for key in keys if key.startswith(attribute)}
     return tuple((name, tuple(row.items())) for name, row in found.items() if row)
@@ -278,7 +282,10 @@ def read_context(rows: ContextRows, attributes: Json) -> SpanContext:
             value = attributes[attribute]
             if name == "metadata":
                 _join(into.metadata, part, parse_json(value))
-            elif name == "tags":
+                continue
+            if part:
+                value = as_object(value).get(part)
+            if name == "tags":
                 into.tags = into.tags or _to_tags(value)
             elif (text := to_text(parse_json(value))) is not None and getattr(into, name) is None:
                 setattr(into, name, text[:_MAX_LENGTH])

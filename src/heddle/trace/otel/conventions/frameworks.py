@@ -1,4 +1,4 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, the Agent Development Kit of Google, Mastra."""
+"""Frameworks with conventions of their own: the Vercel AI SDK, Google's ADK, Mastra, LiveKit, Pipecat."""
 
 from typing import Any
 
@@ -18,6 +18,7 @@ from heddle.wire.conversation.parts import (
     as_object,
     as_text,
     call_part,
+    first_of,
     objects,
     parse_json,
     reasoning_part,
@@ -282,4 +283,88 @@ An agent's run, its loop (`model_generation`) and the loop's turns (`model_step`
 gave as JSON text; all other steps have any value.
 
 Tokens: those of the GenAI conventions, on the spans of requests.
+"""
+
+
+_LK = ("lk.pii.", "lk.")
+"""Since the release that marks what is personal, and before it."""
+_ASKED, _CONTEXT, _SAID, _CALLED, _SPOKEN, _HEARD = (
+    tuple(place + name for place in _LK)
+    for name in ("user_input", "chat_ctx", "response.text", "response.function_calls", "input_text", "user_transcript")
+)
+_TOOL = tuple(f"{place}function_tool.{name}" for place in _LK for name in ("arguments", "output"))
+_ITEMS = ("message", "function_call", "function_call_output")
+
+
+def _derive_livekit(span: OtelSpan, into: AgentSpan) -> None:
+    """A tool's run, which older releases do not name."""
+    if not span.attributes.keys().isdisjoint(_TOOL):
+        offer(into, "operation_name", "execute_tool")
+
+
+def _messages_livekit(span: OtelSpan, into: AgentSpan) -> None:
+    """What a turn or a node for the model was given and gave, and a tool."""
+    values = span.attributes
+    given = [one for one in objects(as_object(first_of(values, _CONTEXT)).get("items")) if one.get("type") in _ITEMS]
+    offer(into, "input_messages", messages_of([_bare(one) for one in given], "user"))
+    offer(into, "input_messages", messages_of(first_of(values, _ASKED), "user"))
+    said, called = first_of(values, _SAID), objects(as_list(first_of(values, _CALLED)))
+    parts = [text_part(said)] if isinstance(said, str) and said else []
+    parts += [call_part(one.get("call_id"), one.get("name"), one.get("arguments")) for one in called]
+    offer(into, "output_messages", [{"role": "assistant", "parts": parts}] if parts else None)
+    for field, names in (("tool_call_arguments", _TOOL[::2]), ("tool_call_result", _TOOL[1::2])):
+        offer(into, field, to_json_text(first_of(values, names)))
+
+
+def _bare(item: Json) -> Json:
+    """An item without what only marks a place in it."""
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    return {**item, "content": [one for one in content if as_object(one).get("type") != "cache_breakpoint"]}
+
+
+LIVEKIT = Convention(
+    "livekit",
+    {
+        "tool_name": ("lk.function_tool.name",),
+        "tool_call_id": ("lk.function_tool.id",),
+    },
+    more=(*_ASKED, *_CONTEXT, *_SAID, *_CALLED, *_TOOL),
+    steps=tuple((place + "input_text", place + "user_transcript") for place in _LK),
+    derive=_derive_livekit,
+    messages=_messages_livekit,
+)
+"""LiveKit Agents: `lk.*` of turns, of nodes and of tools, beside the GenAI conventions for requests to models.
+
+Tokens: those of the GenAI conventions, on the spans of requests; cached tokens inside.
+"""
+
+
+_HELD, _GAVE, _OFFERED = "input", "output", "tools"
+
+
+def _messages_pipecat(span: OtelSpan, into: AgentSpan) -> None:
+    """What a model was asked, answered and offered."""
+    values = span.attributes
+    if into.operation_name == "chat":
+        offer(into, "tool_definitions", to_json_text(values.get(_OFFERED)))
+        offer(into, "input_messages", read_request(values[_HELD]) if values.get(_HELD) else None)
+        offer(into, "output_messages", read_answer(values[_GAVE]) if values.get(_GAVE) else None)
+
+
+PIPECAT = Convention(
+    "pipecat",
+    {"conversation_id": ("conversation.id",)},
+    more=(_HELD, _GAVE, _OFFERED),
+    # All of its attributes could be anybody's.
+    marks=frozenset({"turn.was_interrupted"}),
+    scopes=("pipecat",),
+    context={"user": ("user_id",)},
+    steps=(("text", "transcript"),),
+    messages=_messages_pipecat,
+)
+"""Pipecat: the GenAI conventions, messages in attributes of general names; speech has a text, hearing a transcript.
+
+Tokens: those of the GenAI conventions, cached tokens inside.
 """

@@ -46,6 +46,7 @@ FIELDS: Fields = {
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.cached_tokens",
         "gen_ai.usage.details.cache_read_tokens",
         "gen_ai.usage.details.cache_read_input_tokens",
         "gen_ai.usage.details.cached_tokens",
@@ -85,10 +86,13 @@ _GENAI_OPERATIONS = frozenset(
         "text_completion",
     }
 )
+_EMBEDDINGS = frozenset(("embed", "embedding"))
+"""What Langtrace and LiteLLM call embeddings."""
 INPUT, OUTPUT, SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"
+OFFERED = "gen_ai.request.tools"
 TOOLS, ARGUMENTS, RESULT = "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 DETAILS = "gen_ai.client.inference.operation.details"
-MESSAGES = (INPUT, OUTPUT, SYSTEM, TOOLS, ARGUMENTS, RESULT, "gen_ai.prompt", "gen_ai.completion")
+MESSAGES = (INPUT, OUTPUT, SYSTEM, TOOLS, OFFERED, ARGUMENTS, RESULT, "gen_ai.prompt", "gen_ai.completion")
 EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -110,6 +114,8 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
             into.operation_name = "chat"
     if into.operation_name is None:
         into.operation_name = _operation(span, into)
+    elif into.operation_name in _EMBEDDINGS:
+        into.operation_name = "embeddings"
 
 
 def _messages(span: OtelSpan, into: AgentSpan) -> None:
@@ -144,7 +150,7 @@ def read_attributes(values: Json, into: AgentSpan) -> None:
     if answered is not None:
         offer(into, "output_messages", read_answer(answered))
     offer(into, "system_instructions", instructions(values.get(SYSTEM)))
-    offer(into, "tool_definitions", to_json_text(values.get(TOOLS)))
+    offer(into, "tool_definitions", to_json_text(values.get(TOOLS, values.get(OFFERED))))
     for key, field in ((ARGUMENTS, "tool_call_arguments"), (RESULT, "tool_call_result")):
         offer(into, field, to_json_text(values.get(key, nest_attributes(values, key + "."))))
 
@@ -283,6 +289,7 @@ Tokens: as the GenAI conventions have them.
 _TYPES = {"completion": "text_completion", "embedding": "embeddings"}
 _PROPERTIES = "traceloop.association.properties."
 _FIRST_ROLE = "gen_ai.prompt.0.role"
+_FUNCTIONS = ("llm.request.functions.", "gen_ai.request.functions.")
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
 
 
@@ -301,8 +308,9 @@ def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
     values = span.attributes
     offer(into, "input_messages", _numbered(values, "gen_ai.prompt.", "user"))
     offer(into, "output_messages", join_calls(_numbered(values, "gen_ai.completion.", "assistant")))
-    if tools := objects(nest_attributes(values, "llm.request.functions.")):
-        offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
+    for prefix in _FUNCTIONS:
+        if tools := objects(nest_attributes(values, prefix)):
+            offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
     given, came = values.get(_INPUT), values.get(_OUTPUT)
     if into.operation_name == "execute_tool":
         offer(into, "tool_call_arguments", to_json_text(_bare(given)))
@@ -365,7 +373,7 @@ OPENLLMETRY = Convention(
         "llm.usage.total_tokens",
         "gen_ai.usage.total_tokens",
     ),
-    prefixes=("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions."),
+    prefixes=("gen_ai.prompt.", "gen_ai.completion.", *_FUNCTIONS),
     context={"user": tuple(_PROPERTIES + name for name in ("user_id", "userId", "user")), "metadata": (_PROPERTIES,)},
     derive=_derive_openllmetry,
     messages=_messages_of_openllmetry,

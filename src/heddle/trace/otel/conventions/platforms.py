@@ -1,0 +1,165 @@
+"""Platforms that observe programs: Laminar, LangWatch, AgentOps."""
+
+from typing import Any
+
+from heddle.trace.otel.conventions.convention import (
+    OPERATIONS,
+    PARAMETERS,
+    Convention,
+    Fields,
+    fill_from,
+    offer,
+    offer_name,
+    to_json_text,
+    to_text,
+)
+from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.messages import read_answer, read_request
+from heddle.wire.conversation.parts import arguments_of, as_object, parse_json
+from heddle.wire.spans import AgentSpan
+
+
+def _say(into: AgentSpan, given: Any, came: Any) -> None:
+    """What a model was asked and answered; everything else has values, not messages."""
+    if into.operation_name == "chat":
+        offer(into, "input_messages", read_request(given) if given else None)
+        offer(into, "output_messages", read_answer(came) if came else None)
+
+
+_LMNR, _LMNR_OF = "lmnr.span.", "lmnr.association.properties."
+_LMNR_TYPE, _LMNR_INPUT, _LMNR_OUTPUT = _LMNR + "type", _LMNR + "input", _LMNR + "output"
+
+
+def _derive_laminar(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type as an operation."""
+    offer(into, "operation_name", OPERATIONS.get(str(span.attributes.get(_LMNR_TYPE)).lower()))
+    offer_name(into, span.name)
+
+
+def _messages_laminar(span: OtelSpan, into: AgentSpan) -> None:
+    """Those of a model's span that was made by hand; those of libraries have the GenAI attributes."""
+    _say(into, span.attributes.get(_LMNR_INPUT), span.attributes.get(_LMNR_OUTPUT))
+
+
+LAMINAR = Convention(
+    "laminar",
+    {"conversation_id": (_LMNR_OF + "session_id",)},
+    more=(_LMNR_TYPE, *(_LMNR + name for name in ("path", "ids_path", "parent_path", "parent_ids_path"))),
+    context={
+        "user": (_LMNR_OF + "user_id",),
+        "tags": (_LMNR_OF + "tags", _LMNR_OF + "label"),
+        "metadata": (_LMNR_OF + "metadata", _LMNR_OF + "metadata."),
+    },
+    roots=frozenset({"lmnr"}),
+    tool=(_LMNR_INPUT, _LMNR_OUTPUT),
+    derive=_derive_laminar,
+    messages=_messages_laminar,
+)
+"""Laminar: `lmnr.*` beside what its forks of OpenLLMetry's libraries write of models.
+
+Tokens: inside, as OpenLLMetry has them.
+"""
+
+
+_LW = "langwatch."
+_LW_TYPE, _LW_INPUT, _LW_OUTPUT = _LW + "span.type", _LW + "input", _LW + "output"
+_LW_PARAMS, _LW_METRICS, _LW_CONTEXTS, _ABOUT = _LW + "params", _LW + "metrics", _LW + "rag_contexts", "metadata"
+_LW_OPERATIONS = {**OPERATIONS, "rag": "retrieval", "evaluation": "evaluator"}
+_LW_COUNTS: Fields = {
+    "input_tokens": ("prompt_tokens",),
+    "output_tokens": ("completion_tokens",),
+    "reasoning_tokens": ("reasoning_tokens",),
+    "cache_read_input_tokens": ("cache_read_input_tokens",),
+    "cache_creation_input_tokens": ("cache_creation_input_tokens",),
+}
+
+
+def _value_of(told: Any) -> Any:
+    """What is said in `{"type": "json", "value": …}`."""
+    told = parse_json(told)
+    return told["value"] if isinstance(told, dict) and "value" in told and "type" in told else told
+
+
+def _derive_langwatch(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type as an operation; settings, tokens and the thread out of the objects that hold them."""
+    values = span.attributes
+    offer(into, "operation_name", _LW_OPERATIONS.get(str(values.get(_LW_TYPE))))
+    offer_name(into, span.name)
+    fill_from(PARAMETERS, as_object(values.get(_LW_PARAMS)), into)
+    fill_from(_LW_COUNTS, as_object(values.get(_LW_METRICS)), into)
+    offer(into, "conversation_id", to_text(as_object(values.get(_ABOUT)).get("thread_id")))
+
+
+def _messages_langwatch(span: OtelSpan, into: AgentSpan) -> None:
+    """Messages of a model, and its tools."""
+    values = span.attributes
+    offer(into, "tool_definitions", to_json_text(as_object(values.get(_LW_PARAMS)).get("tools")))
+    _say(into, _value_of(values.get(_LW_INPUT)), _value_of(values.get(_LW_OUTPUT)))
+
+
+LANGWATCH = Convention(
+    "langwatch",
+    {"conversation_id": (_LW + "thread.id", _LW + "session.id")},
+    more=(_LW_TYPE, _LW_PARAMS, _LW_METRICS, _LW_CONTEXTS, _LW + "timestamps"),
+    context={
+        "user": (_LW + "user.id", "metadata:user_id"),
+        "tags": (_LW + "labels", "metadata:labels"),
+        "metadata": (_ABOUT,),
+    },
+    details={"rag_contexts": (_LW_CONTEXTS,), "model_parameters": (_LW_PARAMS,)},
+    roots=frozenset({"langwatch"}),
+    tool=(_LW_INPUT, _LW_OUTPUT),
+    value_of=_value_of,
+    derive=_derive_langwatch,
+    messages=_messages_langwatch,
+)
+"""LangWatch: `langwatch.*`, each value beside its type, and `metadata` of a trace on its outermost span.
+
+Tokens: as the provider counts them, OpenAI's with cached tokens inside, which are not told.
+"""
+
+
+_OPS = "agentops."
+_OPS_KIND, _OPS_NAME = _OPS + "span.kind", "operation.name"
+_OPS_STEPS = ("entity", "session", "workflow", "chain", "operation", "task", "agent", "guardrail")
+_OPS_TOOL = (
+    ("tool_call_arguments", (_OPS + "tool.input", "tool.parameters")),
+    ("tool_call_result", (_OPS + "tool.output", "tool.result")),
+)
+
+
+def _called_with(told: Any) -> Any:
+    return arguments_of(parse_json(told))
+
+
+def _derive_agentops(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's kind as an operation; the name of the function is the tool's or the agent's."""
+    kind = str(span.attributes.get(_OPS_KIND)).rpartition(".")[2].lower()
+    offer(into, "operation_name", OPERATIONS.get(kind))
+    offer_name(into, to_text(span.attributes.get(_OPS_NAME)))
+
+
+def _messages_agentops(span: OtelSpan, into: AgentSpan) -> None:
+    """What a tool was given and gave."""
+    if into.operation_name == "execute_tool":
+        for field, names in _OPS_TOOL:
+            told = next((value for name in names if (value := span.attributes.get(name)) is not None), None)
+            offer(into, field, to_json_text(_called_with(told)))
+
+
+AGENTOPS = Convention(
+    "agentops",
+    {"tool_name": ("tool.name",), "tool_call_id": ("tool.call.id",)},
+    more=(_OPS_KIND, _OPS_NAME, "tool.call.type", _OPS + "session.end_state", *_OPS_TOOL[0][1], *_OPS_TOOL[1][1]),
+    marks=frozenset({_OPS_KIND}),
+    context={"tags": (_OPS + "tags",)},
+    roots=frozenset({"agentops"}),
+    steps=tuple((f"{_OPS}{kind}.input", f"{_OPS}{kind}.output") for kind in _OPS_STEPS),
+    value_of=_called_with,
+    derive=_derive_agentops,
+    messages=_messages_agentops,
+)
+"""AgentOps: `agentops.*` of functions that are decorated; of models the numbered attributes of OpenLLMetry.
+
+Tokens: inside, as OpenLLMetry has them.
+"""

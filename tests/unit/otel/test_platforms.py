@@ -1,0 +1,162 @@
+"""Laminar 0.8, LangWatch 1.4, AgentOps 0.4, Langtrace 3.8, LiteLLM 1.110: calls of what they were seen to send."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from heddle.wire.calls import End, Start
+from heddle.wire.conversation.call import of_call, of_span
+from tests.support.otel import event_of, seen, span_of
+from tests.support.otlp import span
+from tests.unit.otel.test_call import packed
+
+Json = dict[str, Any]
+ASKED, ANSWERED = [{"role": "user", "content": "hello"}], [{"role": "assistant", "content": "hi"}]
+HELLO = [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]
+HI = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
+
+
+def text(value: Any) -> str:
+    """JSON text."""
+    return orjson.dumps(value).decode()
+
+
+def told(value: Any, kind: str = "json") -> str:
+    """A value as LangWatch writes it."""
+    return text({"type": kind, "value": value})
+
+
+def call_of(attributes: Json) -> tuple[Start, End]:
+    """The call of a span."""
+    (start,), (end,), _ = packed(span(1, attributes=attributes))
+    return start, end
+
+
+OF_LAMINAR = {
+    "lmnr.span.type": "TOOL",
+    "lmnr.span.input": text({"a": 1}),
+    "lmnr.span.output": text("done"),
+    "lmnr.association.properties.session_id": "s1",
+    "lmnr.association.properties.user_id": "ann",
+    "lmnr.association.properties.tags": ["t1"],
+    "lmnr.association.properties.metadata.plan": "x",
+}
+OF_LANGWATCH = {
+    "langwatch.span.type": "tool",
+    "langwatch.input": told({"a": 1}),
+    "langwatch.output": told("done", "text"),
+    "metadata": text({"thread_id": "s1", "user_id": "ann", "labels": ["t1"], "plan": "x"}),
+}
+OF_AGENTOPS = {
+    "agentops.span.kind": "tool",
+    "operation.name": "step",
+    "agentops.tool.input": text({"args": [], "kwargs": {"a": 1}}),
+    "agentops.tool.output": text("done"),
+    "agentops.tags": ["t1"],
+}
+
+
+@pytest.mark.parametrize(
+    "attributes", [OF_LAMINAR, OF_LANGWATCH, OF_AGENTOPS], ids=["laminar", "langwatch", "agentops"]
+)
+def test_a_function_has_what_it_was_given_and_gave(attributes: Json) -> None:
+    start, end = call_of(attributes)
+    known = orjson.loads(start.attributes)
+    assert (orjson.loads(start.inputs), orjson.loads(end.output or "")) == ({"a": 1}, "done")
+    assert (known["kind"], known["tags"]) == ("tool", ["t1"])
+    agent = seen(span_of(attributes))
+    assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("step", '{"a":1}', "done")
+    if attributes is not OF_AGENTOPS:
+        assert (start.thread_id, start.user, known["metadata"]["plan"]) == ("s1", "ann", "x")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"lmnr.span.type": "DEFAULT", "lmnr.span.input": text({"q": "?"}), "lmnr.span.output": text(["a"])},
+        {"langwatch.span.type": "chain", "langwatch.input": told({"q": "?"}), "langwatch.output": told(["a"])},
+        {
+            "agentops.span.kind": "task",
+            "agentops.task.input": text({"args": [], "kwargs": {"q": "?"}}),
+            "agentops.task.output": text(["a"]),
+        },
+    ],
+    ids=["laminar", "langwatch", "agentops"],
+)
+def test_a_step_is_no_conversation(attributes: Json) -> None:
+    start, end = call_of(attributes)
+    assert (orjson.loads(start.inputs), orjson.loads(end.output or "")) == ({"q": "?"}, ["a"])
+    assert not seen(span_of(attributes)).input_messages
+
+
+def test_models_have_messages_tokens_and_tools() -> None:
+    by_hand = {"lmnr.span.type": "LLM", "lmnr.span.input": text(ASKED), "lmnr.span.output": text(ANSWERED)}
+    of_langwatch = {
+        "langwatch.span.type": "llm",
+        "gen_ai.request.model": "openai/gpt-4o-mini",
+        "langwatch.input": told(ASKED, "chat_messages"),
+        "langwatch.output": told(ANSWERED, "chat_messages"),
+        "langwatch.params": text({"temperature": 0.5, "tools": [TOOL]}),
+        "langwatch.metrics": text({"prompt_tokens": 12, "completion_tokens": 3, "reasoning_tokens": 2}),
+    }
+    for attributes in (by_hand, of_langwatch):
+        agent = seen(span_of(attributes))
+        assert (agent.operation_name, agent.input_messages, agent.output_messages) == ("chat", HELLO, HI)
+        start, end = call_of(attributes)
+        assert orjson.loads(start.inputs) == {"gen_ai.input.messages": HELLO}
+        assert orjson.loads(end.output or "") == {"gen_ai.output.messages": HI}
+    (entry,) = end.usage
+    assert (entry.model, entry.prompt, entry.completion) == ("openai/gpt-4o-mini", 12, 3)
+    assert (agent.reasoning_tokens, agent.request_temperature) == (2, 0.5)
+    assert orjson.loads(agent.tool_definitions or "") == [TOOL]
+
+
+def test_tools_and_totals_that_models_report() -> None:
+    """AgentOps numbers the tools below the request; the total of Gemini counts its thoughts, too."""
+    numbered = {"gen_ai.request.functions.0.name": "add", "gen_ai.request.functions.0.parameters": "{}"}
+    agent = seen(span_of({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello", **numbered}))
+    assert orjson.loads(agent.tool_definitions or "") == [{"name": "add", "parameters": {}}]
+    counts = {"input_tokens": 120, "output_tokens": 30, "total_tokens": 162}
+    _, end = call_of({f"gen_ai.usage.{name}": count for name, count in counts.items()})
+    assert [entry.total for entry in end.usage] == [162]
+
+
+def test_contexts_of_a_search_are_kept() -> None:
+    contexts = [{"document_id": "d1", "content": "warm"}]
+    start, _ = call_of({"langwatch.span.type": "rag", "langwatch.rag_contexts": text(contexts)})
+    assert orjson.loads(start.attributes) == {"kind": "retriever", "rag_contexts": contexts}
+
+
+def test_a_result_of_a_tool_may_have_its_id_beside_parts_of_text() -> None:
+    """As the spans of LiteLLM's own tracing have it."""
+    result = {"role": "tool", "parts": [{"type": "text", "content": "18"}], "tool_call_id": "c1"}
+    found = of_call({"gen_ai.input.messages": [{"role": "user", "content": "?"}, result]}, {}, is_model=True)
+    answered = {"type": "tool_call_response", "id": "c1", "response": [{"type": "text", "content": "18"}]}
+    assert found.messages[1]["parts"] == [answered]
+
+
+def test_langtrace_has_calls_of_tools_for_content() -> None:
+    called = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    events = (
+        event_of("gen_ai.content.prompt", {"gen_ai.prompt": text(ASKED)}),
+        event_of(
+            "gen_ai.content.completion", {"gen_ai.completion": text([{"role": "assistant", "content": [called]}])}
+        ),
+    )
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.tools": [text([TOOL])]}
+    counts = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.cached_tokens": 64}
+    agent = seen(span_of({**attributes, **counts}, events=list(events)))
+    assert (agent.input_messages, agent.cache_read_input_tokens) == (HELLO, 64)
+    part = {"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}
+    assert agent.output_messages == [{"role": "assistant", "parts": [part]}]
+    found = of_span(agent, is_agent=False)
+    assert found is not None and [one["function"]["name"] for one in found.tools] == ["add"]
+
+
+@pytest.mark.parametrize("name", ["embed", "embedding", "embeddings"])
+def test_embeddings_by_other_names(name: str) -> None:
+    """Langtrace's, LiteLLM's, and that of the conventions; each is a request to a model."""
+    start, end = call_of({"gen_ai.operation.name": name, "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5})
+    assert orjson.loads(start.attributes)["kind"] == "embedding" and [one.requests for one in end.usage] == [1]
