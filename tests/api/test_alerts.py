@@ -137,6 +137,19 @@ def test_every_metric(client: httpx.Client, hooks: tuple[Receiver, str]) -> None
     assert read(client, project, alert)["state"] == "quiet"
 
 
+def test_usage_that_calls_above_repeat_costs_once(client: httpx.Client, hooks: tuple[Receiver, str]) -> None:
+    """As weave sums the usage of a call up into its parents; each of them may still be watched alone."""
+    project = "team/summed"
+    used = {"summary": {"usage": {"gpt-4o": {"prompt_tokens": 1_000_000, "completion_tokens": 0, "requests": 1}}}}
+    parent = None
+    for op in ("agent", "step", "ask"):
+        parent = write(client, project, op=op, parent_id=parent, trace_id="t", **used)
+    for chosen in ({}, {"op_names": ["agent"]}, {"op_names": ["ask"]}, {"trace_roots_only": True}):
+        alert = create(client, hooks, project, metric="cost", operator=">", threshold=2, filter=chosen)
+        [message] = wait(hooks[0], alert, 1)
+        assert message["data"]["value"] == pytest.approx(2.5), chosen
+
+
 def test_too_few_calls_decide_nothing(client: httpx.Client, hooks: tuple[Receiver, str]) -> None:
     project = "team/few"
     rule = {"metric": "error_share", "operator": ">", "threshold": 0.1, "minimum_calls": 2}

@@ -247,8 +247,11 @@ async def measure(store: Store, project: str, rule: AlertRule, now: int) -> Meas
 
 
 async def _measure_cost(store: Store, query: CallsQuery, runs: Sequence[UniformRun]) -> Measurement:
+    """Each token of whole traces once: SDKs repeat the usage of a call in those above it, which may be chosen alone."""
     measures = [Measure("calls"), *(Measure(name, "sum", Value(name)) for name in _TOKENS)]
-    rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, ("model",), runs, "usage"))
+    others = replace(query.filter, trace_ids=None, thread_ids=None, user_ids=None, run_ids=None)
+    of = "totals" if others == Filter() and query.query is None else "usage"
+    rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, ("model",), runs, of))
     prices = await store.costs.project_rows(query.project)
     total = sum(cost_of_sums(prices, row.keys[0], row.values)["total_cost"] for row in rows)
     return Measurement(total, sum(row.values["calls"] for row in rows))
