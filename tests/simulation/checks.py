@@ -52,6 +52,7 @@ class Checks:
         self._at_work: dict[str, dict[Machine, float]] = {}
         self.begun: dict[str, int] = {}
         """How often each job was begun."""
+        self._dead: set[str] = set()
         self.died_with = Counter[str]()
         """How often each evaluation job was taken over from a server that had died, perhaps before it began the job."""
 
@@ -83,6 +84,7 @@ class Checks:
 
     def machine_died(self, machine: Machine) -> None:
         """Nothing of it works any more."""
+        self._dead.add(machine.name)
         for work in list(self._at_work):
             self._at_work[work].pop(machine, None)
 
@@ -127,8 +129,7 @@ class Checks:
                     self.violate(f"message {key} is taken for delivered, and was not")
             if state in ENDED and state != new_state:
                 self.violate(f"{table} {key} had ended ({state}) and is {new_state}")
-            is_dead = owner is not None and owner not in {server.machine.name for server in self._site.servers}
-            if (table, state, new_state) == ("eval_jobs", "running", "running") and is_dead:
+            if (table, state, new_state) == ("eval_jobs", "running", "running") and owner in self._dead:
                 self.died_with[key] += 1
             if owner not in (None, actor) and until is not None and until >= now:
                 self.violate(f"{table} {key}: {actor} changed what {owner} held")
