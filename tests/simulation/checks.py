@@ -180,7 +180,7 @@ class Checks:
                 self.violate(f"evaluation job {job_id} was acknowledged and is gone")
                 continue
             begun = self.begun.get(f"eval {job_id}", 0)
-            if (row.error or "").startswith("Given up: the server ended") and max(begun, self.died_with[job_id]) < 2:
+            if (row.error or "").startswith("Given up: the server ended") and self._count_ends(job_id) < 2:
                 self.violate(f"evaluation job {job_id} was begun {begun} times: {row.error}")
             if row.state == "failed" and not row.error.startswith(MAY_FAIL):
                 self.violate(f"evaluation job {job_id} failed: {row.error}")
@@ -190,6 +190,10 @@ class Checks:
                 later = row.error is None
                 if not later:
                     self.violate(f"evaluation job {job_id} was begun more than once though nothing went wrong")
+
+    def _count_ends(self, job_id: str) -> int:
+        """How many servers may have ended with an evaluation job."""
+        return max(self.begun.get(f"eval {job_id}", 0), self.died_with[job_id])
 
     def _check_training(self, clients: "Clients") -> None:
         rows = {row.id: row for row in self._rows(sa.select(train_jobs))}
@@ -227,7 +231,7 @@ class Checks:
 
     def _check_calls(self, clients: "Clients") -> None:
         for row in self._rows(sa.select(eval_jobs).where(eval_jobs.c.kind == "score", eval_jobs.c.state == "failed")):
-            if not row.error.startswith(MAY_FAIL) or self.begun.get(f"eval {row.id}", 0) < 2:
+            if not row.error.startswith(MAY_FAIL) or self._count_ends(row.id) < 2:
                 self.violate(f"scoring failed: {row.error}")
             for call_id in row.body["call_ids"]:
                 self.scores.setdefault(row.body["monitor"], {}).setdefault(call_id, 0)
