@@ -249,7 +249,8 @@ def test_parts_of_the_logits_change_memory_only(train: Train, tmp_path: Path) ->
         hook.remove()
     assert max(sizes) == 7 < at_once
     for name, tensor in whole.items():
-        torch.testing.assert_close(parts[name], tensor, rtol=1e-4, atol=2e-5)
+        # A tenth of a step: where a gradient is near 0, Adam makes much of how a processor rounds.
+        torch.testing.assert_close(parts[name], tensor, rtol=1e-4, atol=1e-4)
 
 
 def test_plotted_tensors_are_the_rows(train: Train) -> None:
