@@ -156,7 +156,8 @@ def test_what_the_index_lacks_is_named(statement: str, lost: list[str], tmp_path
         database.create_function("replace_bytes", 3, lambda block, old, new: block.replace(old.encode(), new.encode()))
         database.execute(statement)
     looked = SqliteIntegrity(tmp_path / "heddle.db").check_search(math.inf)
-    assert looked.problems == [f"words of call {name!r} are missing" for name in lost]
+    # It begins anywhere.
+    assert sorted(looked.problems) == [f"words of call {name!r} are missing" for name in lost]
     assert looked.looked_at == looked.of == 3
 
 
