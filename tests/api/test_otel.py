@@ -459,7 +459,7 @@ def test_counts_beyond_reason(exporter: Exporter, wire: Wire) -> None:
     day = {"start": "2026-11-20T00:00:00Z", "end": "2026-11-21T00:00:00Z"}
     figures = [{"metric": "input_tokens", "aggregations": ["sum"]}]
     rows = wire.post("/calls/stats", **day, usage_metrics=figures)["usage_buckets"]
-    assert sum(row["sum_input_tokens"] for row in rows) == 4 * 10**12
+    assert sum(row["sum_input_tokens"] for row in rows) == 4 * 2 * 10**12
     call = wire.lines("/calls/stream_query")[0]
     assert call["summary"]["usage"]["gpt-4o"]["output_tokens"] == most
     assert call["summary"]["usage"]["gpt-4o"]["cache_read_input_tokens"] is None
