@@ -40,16 +40,6 @@ ANTHROPIC |= {"ai.response.providerMetadata": '{"anthropic": {"cacheReadInputTok
     [
         ({"gen_ai.usage.input_tokens": 100, "gen_ai.usage.cache_read.input_tokens": 60}, 100, 40, 60),
         ({"gen_ai.usage.input_tokens": 100, "gen_ai.usage.prompt_tokens": 100}, 100, 100, 0),
-        (
-            {
-                "gen_ai.usage.input_tokens": 40,
-                "llm.token_count.prompt": 100,
-                "gen_ai.usage.cache_read.input_tokens": 60,
-            },
-            100,
-            40,
-            60,
-        ),
         ({"gen_ai.usage.input_tokens": 40, "gen_ai.usage.cache_read.input_tokens": 60}, 40, 40, 60),
         (ANTHROPIC, 160, 100, 60),
         ({"llm.token_count.prompt": "100", "llm.token_count.prompt_details.cache_read": 60}, 100, 40, 60),

@@ -394,14 +394,14 @@ def _usage(tree: Json, rows: Paths, agent: AgentSpan | None) -> Json:
     """What is known of the tokens, as an entry of `summary.usage`; empty for a span that reports none.
 
     `prompt_tokens` and `input_tokens` are two spellings of one count and are summed where they are priced, so a span
-    that has both is stored with the first only, and the larger count, which has cached tokens inside; likewise for the
-    answer's tokens. Cached tokens lie within the prompt's where the conventions say so for the library.
+    that says the same count in both is stored with the first only; likewise for the answer's tokens. Cached tokens lie
+    within the prompt's where the conventions say so for the library that reported them.
     """
     picked = _picked(tree, rows).items()
     found: Json = {name: count for name, value in picked if (count := _number(value)) is not None}
     for first, second in _SPELLINGS:
-        if first in found and second in found:
-            found[first] = max(found[first], found.pop(second))
+        if second in found and found.get(first) == found[second]:
+            del found[second]
     if agent is not None:
         _complete_usage(found, agent)
     if "total_tokens" not in found:
