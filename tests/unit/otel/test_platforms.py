@@ -113,14 +113,11 @@ def test_models_have_messages_tokens_and_tools() -> None:
     assert orjson.loads(agent.tool_definitions or "") == [TOOL]
 
 
-def test_tools_and_totals_that_models_report() -> None:
-    """AgentOps numbers the tools below the request; the total of Gemini counts its thoughts, too."""
+def test_tools_below_the_request() -> None:
+    """AgentOps numbers them there."""
     numbered = {"gen_ai.request.functions.0.name": "add", "gen_ai.request.functions.0.parameters": "{}"}
     agent = seen(span_of({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello", **numbered}))
     assert orjson.loads(agent.tool_definitions or "") == [{"name": "add", "parameters": {}}]
-    counts = {"input_tokens": 120, "output_tokens": 30, "total_tokens": 162}
-    _, end = call_of({f"gen_ai.usage.{name}": count for name, count in counts.items()})
-    assert [entry.total for entry in end.usage] == [162]
 
 
 def test_contexts_of_a_search_are_kept() -> None:

@@ -46,7 +46,7 @@ USAGE = {
     "completion_tokens": ("gen_ai.usage.completion_tokens", "llm.token_count.completion", "ai.usage.completionTokens"),
     "input_tokens": ("gen_ai.usage.input_tokens",),
     "output_tokens": ("gen_ai.usage.output_tokens",),
-    "total_tokens": ("llm.usage.total_tokens", "llm.token_count.total", "gen_ai.usage.total_tokens"),
+    "total_tokens": ("llm.usage.total_tokens", "llm.token_count.total"),
     "cache_creation_input_tokens": ("gen_ai.usage.cache_creation.input_tokens",),
     "cache_read_input_tokens": ("gen_ai.usage.cache_read.input_tokens",),
 }
