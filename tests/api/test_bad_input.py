@@ -254,6 +254,7 @@ HEAVY: dict[str, dict[str, Any]] = {
     "10,000 columns": {"columns": [f"inputs.k{n}" for n in range(10_000)]},
     "unknown columns": {"columns": ["nonsense", "inputs'", "", ".", "a" * 100_000]},
     "odd expansions": {"expand_columns": ["inputs", "inputs.", "", ".", "inputs.a" + ".b" * 1000, "id", "nonsense"]},
+    "expansions by no index": {"expand_columns": ["inputs.a.b.²", f"inputs.a.b.{'9' * 5000}"]},
     "huge page": {"limit": 2**62, "offset": 2**62},
     "page beyond 64 bits": {"limit": 2**70, "offset": 2**70},
     "wildcards": {

@@ -105,7 +105,8 @@ def test_chat_prompts_with_placeholders_and_other_prompts(langfuse: httpx.Client
     assert ask(langfuse, "GET", f"{PROMPTS}/chat", params={"resolve": "false"})["prompt"] == content
     create(langfuse, "self", "@@@langfusePrompt:name=self|label=latest@@@", labels=["production"])
     create(langfuse, "lost", "@@@langfusePrompt:name=gone|version=1@@@", labels=["production"])
-    for name, said in (("self", "part of itself"), ("lost", "dependency not found")):
+    create(langfuse, "far", f"@@@langfusePrompt:name=head|version={'9' * 5000}@@@", labels=["production"])
+    for name, said in (("self", "part of itself"), ("lost", "dependency not found"), ("far", "names no version")):
         assert said in ask(langfuse, "GET", f"{PROMPTS}/{name}", 400)["message"]
 
 

@@ -15,7 +15,7 @@ from heddle.store.base import Store
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched
-from heddle.wire.jsontypes import Json
+from heddle.wire.jsontypes import Json, is_index
 from heddle.wire.records import Call, Records
 from heddle.wire.training import Sampling
 
@@ -251,7 +251,7 @@ def _follow_keys(value: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         if isinstance(value, Mapping) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and len(key) < 10 and int(key) < len(value):
+        elif isinstance(value, list) and is_index(key) and int(key) < len(value):
             value = value[int(key)]
         else:
             raise InvalidRequest(f"The template names [{key[:_QUOTED]}], which the row does not have")

@@ -6,6 +6,7 @@ from typing import Any
 
 from heddle.errors import HeddleError
 from heddle.wire.call_summary import Call, cost_of, name_of, problem_of, tokens_of
+from heddle.wire.jsontypes import is_index
 
 MOST_CHARACTERS = 24_000
 """Of one answer; every tool keeps within it, whatever its arguments."""
@@ -57,7 +58,7 @@ def follow_path(value: Any, path: str) -> Any:
             here = _parsed(here)
         if isinstance(here, dict) and step in here:
             here = here[step]
-        elif isinstance(here, list) and step.isdecimal() and int(step) < len(here):
+        elif isinstance(here, list) and is_index(step) and int(step) < len(here):
             here = here[int(step)]
         else:
             raise HeddleError(f"{walked} has no {step!r}; it has {_keys(here)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.wire import jsontext
-from heddle.wire.jsontypes import Json
+from heddle.wire.jsontypes import Json, is_index
 from heddle.wire.query import split_path
 
 Call = Json
@@ -99,7 +99,7 @@ def value_at(value: Any, path: str) -> Any:
     for part in split_path(path) if path else ():
         if isinstance(value, Mapping):
             value = value.get(part)
-        elif isinstance(value, list | tuple) and part.isdecimal() and len(part) < 10 and int(part) < len(value):
+        elif isinstance(value, list | tuple) and is_index(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             return None

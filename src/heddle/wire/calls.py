@@ -91,6 +91,7 @@ BODY_OUT = tuple(column.name for column in COLUMNS if column.is_body and column.
 
 _MAX_TOKENS = 10**12
 """The most that one call counts with, so that sums over millions of calls fit 64 bits."""
+_COUNT = re.compile(r"[+-]?[0-9]+")
 
 
 def to_tokens(value: Any) -> int:
@@ -101,9 +102,8 @@ def to_tokens(value: Any) -> int:
         return value
     if isinstance(value, (int, float)):
         return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
-    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
-        return to_tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
-    return 0
+    is_count = isinstance(value, str) and len(value) < 20 and _COUNT.fullmatch(value.strip())
+    return to_tokens(int(value)) if is_count else 0
 
 
 class Usage(NamedTuple):

@@ -18,6 +18,7 @@ import orjson
 from heddle.errors import InvalidRequest
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import is_index
 
 EXTERNAL = "weave:///"
 INTERNAL = "weave-trace-internal:///"
@@ -257,7 +258,7 @@ def label(ref: str) -> str:
 def follow_edge(value: Any, edge: str, part: str) -> Any:
     """What lies behind one edge (attr, key or index); None where the path leads nowhere."""
     if edge == "index":
-        is_inside = isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 10
+        is_inside = isinstance(value, list) and is_index(part)
         return value[int(part)] if is_inside and int(part) < len(value) else None
     return value.get(part) if edge in ("attr", "key") and isinstance(value, dict) else None
 

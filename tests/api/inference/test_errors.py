@@ -307,3 +307,9 @@ def test_numbers_without_an_end_are_422(chat: Chat, name: str, number: str) -> N
 
 def test_a_penalty_beyond_float32_is_refused(chat: Chat) -> None:
     assert chat.refused(400, repetition_penalty=1e-38)["param"] == "repetition_penalty"
+
+
+@pytest.mark.parametrize("name", ["--5", "-", "5-5", "٣", " 5", "9" * 5000])
+def test_a_bias_of_what_is_no_token_is_refused(chat: Chat, name: str) -> None:
+    error = chat.refused(400, logit_bias={name: 1})
+    assert error["param"] == "logit_bias" and "cannot be converted" in error["message"]

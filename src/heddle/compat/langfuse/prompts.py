@@ -268,7 +268,7 @@ class StoredPrompts(OfProjectStore):
         if len(known.used) >= _MOST_DEPENDENCIES:
             raise InvalidRequest(f"The prompt refers to more than {_MOST_DEPENDENCIES} others")
         name, by, value = found.groups()
-        if by == "version" and not value.isdecimal():
+        if by == "version" and not (value.isdecimal() and len(value) < 10):
             raise InvalidRequest(f"Prompt dependency {found[0][:300]} names no version")
         try:
             used = await (self.find(name, version=int(value)) if by == "version" else self.find(name, label=value))

@@ -1,6 +1,7 @@
 """The chat completion request: every field of the interface, and the sampling that it asks for."""
 
 import math
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -290,6 +291,7 @@ _INT64_MAX = 2**63 - 1
 _MASK64 = 2**64 - 1
 _GREEDY_BELOW = 1e-5
 _LOWEST_TEMPERATURE = 0.01
+_TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 _LEAST_PENALTY = 1e-6
 """Smaller factors would take logits out of the range of float32."""
 
@@ -474,7 +476,7 @@ def known_ids(name: str, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]
 
 def _bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
     """What is added to logits, clamped to [-100, 100]."""
-    strange = [key for key in bias if not (key.isascii() and key.lstrip("-").isdigit() and len(key) < 19)]
+    strange = [key for key in bias if not _TOKEN_ID.fullmatch(key)]
     if strange:
         raise _invalid(
             f"logit_bias contains key(s) that cannot be converted to integer token IDs: {strange[:10]}", "logit_bias"

@@ -26,6 +26,7 @@ from heddle.inference.structured.checks import (
 from heddle.inference.structured.guidance import refusal, shorten
 from heddle.inference.structured.overlaps import Schema, SchemaObject, find_overlap
 from heddle.inference.structured.patterns import FORMATS, HINTS, INTEGER_FORMATS, translate_pattern
+from heddle.wire.jsontypes import is_index
 
 
 def has_finite_value(schema: Schema, definitions: dict[str, Schema]) -> bool:
@@ -302,7 +303,7 @@ class _Reader:
         found: Any = self.root
         for part in pointer.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isascii() and key.isdigit() and int(key) < len(found):
+            if isinstance(found, list) and is_index(key) and int(key) < len(found):
                 found = found[int(key)]
             elif isinstance(found, dict) and key in found:
                 found = found[key]

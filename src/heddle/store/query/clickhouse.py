@@ -7,6 +7,7 @@ written and computed once however often an expression looks at it.
 from collections.abc import Callable, Sequence
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind, balanced
+from heddle.wire.jsontypes import is_index
 
 Bind = Callable[[str], str]
 """Gives the SQL of a constant."""
@@ -42,7 +43,7 @@ def fragment(source: str, parts: tuple[str, ...], bind: Bind) -> str:
     """The raw JSON text at a path; an integer part is a list index, or the key of an object."""
     keys: list[str] = []
     for part in parts:
-        if part.isascii() and part.isdigit() and len(part) < 10:
+        if is_index(part):
             item = f"if(startsWith(j, '['), JSONExtractRaw(j, {int(part) + 1}), JSONExtractRaw(j, {bind(part)}))"
             source, keys = once(_below(source, keys), "j", item), []
         else:

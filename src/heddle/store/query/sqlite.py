@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind
+from heddle.wire.jsontypes import is_index
 from heddle.wire.query import Scalar
 
 _MAX_EITHER = 3
@@ -33,14 +34,10 @@ def path_literals(parts: tuple[str, ...]) -> list[str]:
         label = _label(part)
         if label is None:
             return []
-        either = _is_index(part) and free > 0
+        either = is_index(part) and free > 0
         free -= either
-        steps.append([f"[{int(part)}]", label] if either else [f"[{int(part)}]" if _is_index(part) else label])
+        steps.append([f"[{int(part)}]", label] if either else [f"[{int(part)}]" if is_index(part) else label])
     return [quote("$" + "".join(chosen)) for chosen in product(*steps)]
-
-
-def _is_index(part: str) -> bool:
-    return part.isascii() and part.isdigit() and len(part) < 10
 
 
 def _label(part: str) -> str | None:

@@ -44,7 +44,7 @@ from heddle.wire import refs, times
 from heddle.wire.calls import BODY, COLUMNS, RUNNING, STATUS_WORDS, CallRow, CallsQuery, Filter, SortTerm
 from heddle.wire.conversation import call
 from heddle.wire.conversation.call import Conversation
-from heddle.wire.jsontypes import Json
+from heddle.wire.jsontypes import Json, is_index
 from heddle.wire.spans import SpanReader
 
 router = group("Calls")
@@ -140,7 +140,7 @@ class Expansion:
         key: Any = column
         for part in path[1:]:
             holder = holder[key]
-            if isinstance(holder, list) and part.isdigit() and int(part) < len(holder):
+            if isinstance(holder, list) and is_index(part) and int(part) < len(holder):
                 key = int(part)
             elif isinstance(holder, dict) and part in holder:
                 key = part

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from heddle.trace.otel.conventions.convention import to_count, to_number, to_text
+from heddle.trace.otel.conventions.convention import to_count, to_integer, to_number, to_text
 from heddle.trace.otel.conventions.genai import ARGUMENTS, DETAILS, EVENTS, INPUT, OUTPUT, RESULT
 from heddle.trace.otel.signals import Holder, LogRecord, Scope
 from heddle.trace.otel.span import OtelEvent, OtelSpan
@@ -353,7 +353,7 @@ class _TurnSpans:
         status = to_text(values.get("status_code", values.get("http.response.status_code")))
         message = to_text(values.get("error", values.get("error.message")))
         is_error = event.name.endswith("api_error") or message is not None or values.get("success") in ("false", False)
-        if is_error or ((status or "0").isdecimal() and int(status or 0) >= 400):
+        if is_error or (to_integer(status) or 0) >= 400:
             span.status_code, span.status_message = _ERROR, message or (f"HTTP {status}" if status else "failed")
             if status:
                 span.attributes.setdefault("error.type", status)

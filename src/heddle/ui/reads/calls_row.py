@@ -17,7 +17,7 @@ from heddle.wire.calls import PLAIN_KIND, STATUS_WORDS, SUCCESS, CallRow, CallsQ
 from heddle.wire.conversation.call import of_call, of_value
 from heddle.wire.conversation.parts import media
 from heddle.wire.inference import sum_of_costs
-from heddle.wire.jsontypes import Json
+from heddle.wire.jsontypes import Json, is_index
 from heddle.wire.query import Operation, Search, searches
 from heddle.wire.search import TextSearch, excerpt, parse_search, score, searched
 
@@ -139,7 +139,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
             if 0 < len(path) - place - 1 < _MOST_DOTTED:
                 dotted = value.get(".".join(path[place:]), dotted)
             value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and len(part) < 10 and int(part) < len(value):
+        elif isinstance(value, list) and is_index(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             return dotted
