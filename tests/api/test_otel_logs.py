@@ -248,8 +248,23 @@ def test_spans_that_a_worker_takes_find_the_records_that_wait(tmp_path: Path, pr
         wire.client.close()
 
 
-NASTY = [None, True, -1, 2**63 - 1, -(2**63), 1e308, -1e308, 5e-324, "", "x" * 3000, "\x00", "1e999", "{", "[1",
-    "9" * 5000]  # fmt: skip
+NASTY = [
+    None,
+    True,
+    -1,
+    2**63 - 1,
+    -(2**63),
+    1e308,
+    -1e308,
+    5e-324,
+    "",
+    "x" * 3000,
+    "\x00",
+    "1e999",
+    "{",
+    "[1",
+    "9" * 5000,
+]
 NAMES = ("session.id", "prompt.id", "event.name", "event.timestamp", "event.sequence", "duration_ms", "input_tokens",
     "status_code", "request_id", "tool_use_id", "tool_input", "prompt", "response", "model", "error", "success",
     "event.kind", "input_token_count", "conversation.id", "endpoint")  # fmt: skip
