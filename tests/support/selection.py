@@ -92,6 +92,12 @@ def examples(number: int) -> int:
     return number * hypothesis.settings.default.max_examples // _EXAMPLES
 
 
+def spread(cases: Iterable[Any], every: int = 3) -> list[Any]:
+    """The cases of a loop, of which `make test` looks at every nth."""
+    found = list(cases)
+    return found if examples(_EXAMPLES) == _EXAMPLES else found[::every]
+
+
 def with_breadth(cases: Iterable[Any], keep: int = 1, every: int = 0, *, are_named: bool = False) -> list[Any]:
     """Cases of a parametrized test of which `make test` runs the first ones and every nth.
 

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from heddle.wire.calls import CallsQuery, CostTest, End, Filter, ModelUsage, Sor
 from heddle.wire.query import Compare, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 from tests.support.clickhouse import MISSING
 from tests.support.queried_calls import BODIES, PROJECT, asked, listed, reads_of, written
+from tests.support.selection import examples, spread
 from tests.support.two_stores import TwoStores, in_both
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
@@ -43,12 +45,12 @@ def test_whole_calls_come_in_every_order_and_slice(tmp_path: Path, monkeypatch: 
         await stores.write([start(number) for number in numbers], [end(number) for number in numbers[:30]])
         reads = reads_of(stores)
         orders = (None, (SortTerm("started_at", True),), (SortTerm("inputs.n", True),), (SortTerm("id", True),))
-        for order in orders:
-            for limit, offset in ((None, 0), (0, 0), (13, 0), (13, 45), (None, 30), (100, 3)):
-                query = CallsQuery(PROJECT, sort=order, limit=limit, offset=offset, columns=BODIES)
-                assert await listed(reads, query) == await listed(stores.sqlite.calls, query), query
-                counted = replace(query, offset=0)
-                assert await reads.count(counted) == await stores.sqlite.calls.count(counted)
+        slices = ((None, 0), (0, 0), (13, 0), (13, 45), (None, 30), (100, 3), (4, 1))
+        for order, (limit, offset) in spread(product(orders, slices)):
+            query = CallsQuery(PROJECT, sort=order, limit=limit, offset=offset, columns=BODIES)
+            assert await listed(reads, query) == await listed(stores.sqlite.calls, query), query
+            counted = replace(query, offset=0)
+            assert await reads.count(counted) == await stores.sqlite.calls.count(counted)
 
     in_both(tmp_path, work)
 
@@ -106,7 +108,7 @@ def test_the_other_verbs_agree(tmp_path: Path) -> None:
         assert await reads.traces_of(PROJECT, []) == []
         for call_id in [*ids, "nobody"]:
             assert await reads.exists(PROJECT, call_id) == await calls.exists(PROJECT, call_id)
-        for _ in range(40):
+        for _ in range(examples(40)):
             query = replace(asked(world).query, sort=None, offset=0)
             try:
                 expected = await calls.usage(query), await calls.bytes_of(replace(query, limit=None))
@@ -147,11 +149,10 @@ def test_spans_leave_their_usage_to_what_is_below_them(tmp_path: Path) -> None:
         await stores.write(starts, ends)
         reads, calls = reads_of(stores), stores.sqlite.calls
         assert await reads.usage(CallsQuery(PROJECT)) == await calls.usage(CallsQuery(PROJECT))
-        for op in ("gt", "gte", "lt", "lte"):
-            for dollars in (0.0, 5.0, -1.0):
-                query = CallsQuery(PROJECT, cost=CostTest(op, dollars, price))
-                assert await listed(reads, query) == await listed(calls, query)
-                assert await reads.count(query) == await calls.count(query)
+        for op, dollars in spread(product(("gt", "gte", "lt", "lte"), (0.0, 5.0, -1.0, 0.5))):
+            query = CallsQuery(PROJECT, cost=CostTest(op, dollars, price))
+            assert await listed(reads, query) == await listed(calls, query)
+            assert await reads.count(query) == await calls.count(query)
 
     in_both(tmp_path, work)
 

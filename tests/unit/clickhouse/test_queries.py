@@ -14,12 +14,12 @@ from heddle.wire.calls import CallsQuery, End, Filter, SortTerm, Start
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
 from tests.support.queried_calls import PROJECT, Asked, asked, listed, reads_of, written
-from tests.support.selection import with_breadth
+from tests.support.selection import examples, with_breadth
 from tests.support.two_stores import TwoStores, in_both
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SEEDS = range(1, 41) if SOAK else range(1, 3)
-CALLS, QUERIES = 60, 250 if SOAK else 100
+CALLS, QUERIES = 60, 250 if SOAK else examples(160)
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
 

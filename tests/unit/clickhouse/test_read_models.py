@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from heddle.wire.calls import CallsQuery, End, Filter, Start, UniformRun, Usage,
 from heddle.wire.outline import Outline
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
-from tests.support.selection import with_breadth
+from tests.support.selection import spread, with_breadth
 from tests.support.two_stores import TwoStores, in_both
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
@@ -131,17 +132,17 @@ def test_usage_and_ops(tmp_path: Path, seed: int) -> None:
         for project in (*PROJECTS, "unknown"):
             assert await found.first_usage(project) == await expected.first_usage(project)
             assert await found.bounds(project) == await expected.bounds(project)
-            for by in ("", "op", "user", "thread_id"):
-                for run, pieces in (
-                    (UniformRun(0, WHOLE[0], times.DAY, *WHOLE), cuts),
-                    (UniformRun(0, 0, 2**62, *WHOLE), []),
-                    (UniformRun(0, 0, 10**6, *cuts[2:4]), cuts),
-                    (ALL_TIME, cuts),
-                ):
-                    asked = (CallsQuery(project), cut_run(run, pieces), by)
-                    rows = await expected.usage(*asked)
-                    assert priced(await found.usage(*asked), pieces) == priced(rows, pieces)
-                    assert project == "unknown" or run.lower != WHOLE[0] or rows
+            runs = (
+                (UniformRun(0, WHOLE[0], times.DAY, *WHOLE), cuts),
+                (UniformRun(0, 0, 2**62, *WHOLE), NOTHING),
+                (UniformRun(0, 0, 10**6, *cuts[2:4]), cuts),
+                (ALL_TIME, cuts),
+            )
+            for by, (run, pieces) in spread(product(("", "op", "user", "thread_id"), runs)):
+                asked = (CallsQuery(project), cut_run(run, pieces), by)
+                rows = await expected.usage(*asked)
+                assert priced(await found.usage(*asked), pieces) == priced(rows, pieces)
+                assert project == "unknown" or run.lower != WHOLE[0] or rows
             ops = {activity.op: activity for activity in await expected.ops(project)}
             for activity in await found.ops(project):
                 own = ops.pop(activity.op)
@@ -191,33 +192,34 @@ def test_the_groups_with_most_calls(tmp_path: Path, seed: int) -> None:
 def test_every_measure(tmp_path: Path, project: str, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
         found = CallAggregates(stores.clickhouse, stores.control)
-        for query in _queries(project):
-            start, middle = BEGIN - chance.randrange(times.DAY), BEGIN + chance.randrange(SPREAD)
-            days = WHOLE[0] // times.DAY * times.DAY
-            kinds = [
-                [UniformRun(0, start, 10**10 + 1, start, WHOLE[1])],
-                [UniformRun(0, days, times.DAY, days + 5, WHOLE[1] - 7)],
-                [UniformRun(n, days + n * times.DAY, times.DAY, *_day(days, n)) for n in range(5)],
-                [
-                    UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle),
-                    UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1]),
-                ],
-                [],
-            ]
-            for runs in kinds:
-                for keys in ((), ("op",), ("user",), ("thread_id",)):
-                    counts = CallAggregate(query, CALLS_AND_ERRORS, keys, runs)
-                    await _compare(found, stores.sqlite.call_aggregates, counts)
-                errors = CallAggregate(query, OF_ERRORS, ("name", "error_group"), runs)
-                await _compare(found, stores.sqlite.call_aggregates, errors)
-                for of, names in METRICS.items():
-                    measures = [
-                        Measure(f"{function}_{name}", function, Value(name)) for name in names for function in FUNCTIONS
-                    ]
-                    asked = CallAggregate(query, measures, ("model",) if of == "usage" else (), runs, of)
-                    await _compare(found, stores.sqlite.call_aggregates, asked)
+        for query, kind in spread(product(_queries(project), range(5)), 4):
+            runs = _kinds_of_runs(chance)[kind]
+            for keys in ((), ("op",), ("user",), ("thread_id",)):
+                counts = CallAggregate(query, CALLS_AND_ERRORS, keys, runs)
+                await _compare(found, stores.sqlite.call_aggregates, counts)
+            errors = CallAggregate(query, OF_ERRORS, ("name", "error_group"), runs)
+            await _compare(found, stores.sqlite.call_aggregates, errors)
+            for of, names in METRICS.items():
+                measures = [
+                    Measure(f"{function}_{name}", function, Value(name)) for name in names for function in FUNCTIONS
+                ]
+                asked = CallAggregate(query, measures, ("model",) if of == "usage" else (), runs, of)
+                await _compare(found, stores.sqlite.call_aggregates, asked)
 
     compared(tmp_path, seed, work)
+
+
+def _kinds_of_runs(chance: random.Random) -> list[list[UniformRun]]:
+    """Times cut in one, in days, in runs of their own, in two lengths, and not at all."""
+    start, middle = BEGIN - chance.randrange(times.DAY), BEGIN + chance.randrange(SPREAD)
+    days = WHOLE[0] // times.DAY * times.DAY
+    return [
+        [UniformRun(0, start, 10**10 + 1, start, WHOLE[1])],
+        [UniformRun(0, days, times.DAY, days + 5, WHOLE[1] - 7)],
+        [UniformRun(n, days + n * times.DAY, times.DAY, *_day(days, n)) for n in range(5)],
+        [UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle), UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1])],
+        [],
+    ]
 
 
 def _day(days: int, number: int) -> tuple[int, int]:
