@@ -27,6 +27,8 @@ BEARER = {"authorization": "Bearer local"}
 ROUTES = {route.group: route for route in reversed(served_routes())}
 GROUPS = sorted(ROUTES.keys() - UNCOUNTED)
 
+pytestmark = pytest.mark.usefixtures("within_a_day")
+
 
 class Caller:
     """Somebody who asks a server, and sets its limits."""

@@ -97,6 +97,7 @@ def test_the_only_place_is_free_before_the_answer_ends(servers: Servers) -> None
         chat.client.close()
 
 
+@pytest.mark.usefixtures("within_a_day")
 def test_both_count_against_one_quota(servers: Servers) -> None:
     clients = [httpx.Client(base_url=server.url, timeout=60) for server in servers]
     limit = {"kind": "project", "name": "team/counted", "quotas": "threads requests 20/day"}

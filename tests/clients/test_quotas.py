@@ -30,6 +30,7 @@ def count_refused(url: str, group: str) -> float:
     return sum(float(line.removeprefix(sample)) for line in lines if line.startswith(sample))
 
 
+@pytest.mark.usefixtures("within_a_day")
 def test_weave_stores_every_call_once_there_is_room(sdk: Client, wire: Wire) -> None:
     set_quotas(wire.url, wire.project, "calls requests 1/day")
     wire.calls()

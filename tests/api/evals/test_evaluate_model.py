@@ -262,6 +262,7 @@ def used(lab: Lab) -> list[int]:
     return [use["used"] for row in rows if row["name"] == lab.wire.project for use in row["uses"]]
 
 
+@pytest.mark.usefixtures("within_a_day")
 def test_its_answers_count_for_the_quota_of_the_project(lab: Lab, provider: FakeProvider) -> None:
     evaluation, model = exam(lab)
     limit(lab, "completions requests 100/day")
