@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,16 @@ def test_a_response_in_the_background_can_be_cancelled(responses: Responses, wir
     assert responses.client.delete(f"/v1/responses/{other['id']}").json()["deleted"] is True
     assert responses.client.get(f"/v1/responses/{other['id']}").status_code == 404
     until(lambda: len(wire.calls()) == 2, "the deleted one has ended too")
+
+
+def test_all_who_cancel_at_once_are_told_that_it_has_ended(responses: Responses, wire: Wire) -> None:
+    for _ in range(3):
+        named = f"responses/{responses.create(**LONG)['id']}"
+        until(lambda named=named: responses.get(named)["status"] == "in_progress", "it is at work")
+        with ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(lambda _, named=named: responses.client.post(f"/v1/{named}/cancel").json(), range(8)))
+        assert {one["status"] for one in told} == {"cancelled"}
+    assert [call["attributes"]["status"] for call in wire.calls()] == [499] * 3
 
 
 def test_a_client_that_goes_away_leaves_a_cancelled_response(responses: Responses) -> None:
