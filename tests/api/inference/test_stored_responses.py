@@ -163,11 +163,30 @@ def test_a_conversation_collects_the_items_of_its_responses(responses: Responses
     assert responses.refused(404, conversation=made["id"])["param"] == "conversation"
 
 
+@pytest.mark.parametrize(
+    ("item", "place"),
+    [
+        ({"id": "msg_none"}, "items.1"),
+        ({"type": "item_reference", "id": "msg_none"}, "items.1"),
+        ({"type": "reasoning", "encrypted_content": "gAAAA"}, "items.1.encrypted_content"),
+    ],
+)
+def test_items_that_no_response_could_read_are_refused(responses: Responses, item: Json, place: str) -> None:
+    """A reference without a type was kept and said nothing; reasoning of others made every response of it 400."""
+    items = {"items": [message("user", "Hi."), item]}
+    made = responses.client.post("/v1/conversations", json={}).json()["id"]
+    for path in ("conversations", f"conversations/{made}/items"):
+        refused = responses.client.post(f"/v1/{path}", json=items)
+        assert refused.status_code == 400 and error_of(refused)["param"] == place
+    assert responses.client.get(f"/v1/conversations/{made}/items").json()["data"] == []
+
+
 def test_a_response_in_the_background(responses: Responses, wire: Wire) -> None:
     queued = responses.create(input="What is 2 + 3?", max_output_tokens=None, background=True)
     assert (queued["status"], queued["background"], queued["output"], queued["usage"]) == ("queued", True, [], None)
     ended = responses.ended(queued["id"])
     assert (ended["status"], ended["id"]) == ("completed", queued["id"]) and text_of(ended)
+    until(lambda: bool(wire.calls()), "the call is stored")
     (call,) = wire.calls()
     assert call["output"] == ended and call["exception"] is None
     again = responses.client.post(f"/v1/responses/{queued['id']}/cancel").json()
