@@ -21,6 +21,13 @@ USAGE = {
     "completion_tokens_details": {"reasoning_tokens": 2},
 }
 
+ODD_CHUNKS: list[Json] = [
+    {"id": "\ud800", "created": 10**30, "choices": [{"delta": {"content": [1], "reasoning": 5, "role": {}}}]},
+    {"choices": [{"index": 10**30, "delta": {"content": "\udc00"}, "logprobs": {"content": [{"logprob": -1e999}]}}]},
+    {"choices": [{"delta": {"content": "a", "reasoning": "b"}}], "usage": {"prompt_tokens": "x"}},
+]
+"""What no client of OpenAI's would expect: lone surrogates, endless numbers, a text that was a list."""
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -33,7 +40,8 @@ class FakeProvider:
     """Answers every chat with the last message's text in capitals.
 
     The model decides on failures: `model-missing` is 404, `model-html` no JSON, `model-moved` a redirect,
-    `model-breaks` a stream that ends with an error, `model-hangs` waits until `let_go` is set. Requests for images are
+    `model-breaks` a stream that ends with an error, `model-odd` one of `ODD_CHUNKS`, `model-hangs` waits until `let_go`
+    is set, `model-drips` sends a space now and then. Requests for images are
     answered with `PICTURE`, in the form that the model names.
     """
 
@@ -89,10 +97,13 @@ class FakeProvider:
             "model-missing": (404, '{"error": {"message": "no such model", "type": "NotFoundError"}}'),
             "model-html": (200, "<html>"),
             "model-deep": (200, "[" * 100_000),
+            "model-deep-object": (200, '{"a":' * 900 + "1" + "}" * 900),
             "model-deeply-wrong": (400, "[" * 60_000),
             "model-moved": (302, ""),
         }
-        if handler.path.endswith("/images/generations") and body["model"] not in failures:
+        if body["model"] == "model-drips":
+            self._drip(handler)
+        elif handler.path.endswith("/images/generations") and body["model"] not in failures:
             _send(handler, 200, json.dumps(self._images(body)))
         elif body["model"] in failures:
             _send(handler, *failures[body["model"]])
@@ -139,7 +150,7 @@ class FakeProvider:
         handler.send_header("content-type", "text/event-stream")
         handler.end_headers()
         try:
-            for number, chunk in enumerate(_chunks(body)):
+            for number, chunk in enumerate(ODD_CHUNKS if body["model"] == "model-odd" else _chunks(body)):
                 handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
                 handler.wfile.flush()
                 if body["model"] == "model-breaks" and number == 1:
@@ -149,6 +160,16 @@ class FakeProvider:
                     self._wait_for_the_end(handler)
                     return
             handler.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            self.gone.set()
+
+    def _drip(self, handler: BaseHTTPRequestHandler) -> None:
+        """A body that goes on until it is let go."""
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while not self.let_go.wait(0.1):
+                handler.wfile.write(b" ")
         except OSError:
             self.gone.set()
 

@@ -9,7 +9,6 @@ from functools import cache
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-import orjson
 from fastapi import APIRouter, Depends, Request, Response, params
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
@@ -486,7 +485,7 @@ def lines(chunks: AsyncIterator[bytes], kind: type[Lines] = Lines) -> StreamingR
 
 def json_lines(values: Iterable[Any]) -> bytes:
     """Values as JSON lines with refs in external form."""
-    return refs.convert_out(b"".join(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) for value in values))
+    return refs.convert_out(b"\n".join((*map(jsontext.dumps_bytes, values), b"")))
 
 
 def describe_row(model: type[ResponseModel], row: object, **values: Any) -> Json:

@@ -22,7 +22,7 @@ from heddle.inference.accounts import Ticket, failure_of
 from heddle.inference.chat.fields import Integer, Part, Texts, refuse_ignored, split_texts, unknown_fields
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.request import known_ids, parse_fields
-from heddle.inference.engine.base import Engine, EngineFailed, Sampling, TokenRequest
+from heddle.inference.engine.base import Engine, EngineFailed, RequestRefused, Sampling, TokenRequest
 from heddle.inference.prompt.template import context_exceeded
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference
@@ -211,6 +211,8 @@ def _entries(request: EmbeddingRequest, pooled: Sequence[_Pooled]) -> Iterator[J
     for index, item in enumerate(pooled):
         state = item.state[: request.dimensions]
         length = max(math.sqrt(sum(map(mul, state, state))), _LEAST_LENGTH)
+        if not math.isfinite(length):
+            raise RequestRefused("the model's states are not numbers")
         vector = array("f", [value / length for value in state])
         is_text = request.encoding_format == "base64"
         shown = base64.b64encode(vector.tobytes()).decode() if is_text else vector.tolist()

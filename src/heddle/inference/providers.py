@@ -1,6 +1,6 @@
 """Other servers of models, of the settings or entered on the settings page, and which of them a model name means."""
 
-import json
+import asyncio
 import os
 import re
 import ssl
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from heddle.errors import HeddleError, InvalidRequest
+from heddle.http.routing import off_loop
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.projects import RuntimeRow
 from heddle.store.secrets import Secrets
-from heddle.wire import refs
+from heddle.wire import jsontext, refs
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontext import split_lines
 from heddle.wire.jsontypes import Json
@@ -118,7 +119,7 @@ class ProviderClient:
     async def ask(self, path: str, body: Json | None) -> Json:
         """The answer to a request (a GET without a body) at a path under its address; raises ProviderFailed."""
         async with self._send(path, body) as response:
-            return self._object(b"".join([part async for part in self._parts(response)]))
+            return await self._object(b"".join([part async for part in self._parts(response)]))
 
     async def list_models(self) -> list[str]:
         """The names of the models there; raises ProviderFailed."""
@@ -136,7 +137,7 @@ class ProviderClient:
                     return
                 if data:
                     is_empty = False
-                    chunk = self._object(data)
+                    chunk = await self._object(data)
                     if "error" in chunk and "choices" not in chunk:
                         raise ProviderFailed(f"{self._provider.name}: {_message(chunk)}")
                     yield chunk
@@ -151,11 +152,15 @@ class ProviderClient:
                 raise ProviderFailed(f"{self._provider.name} answered more than {MOST_BYTES} bytes")
             yield part
 
-    def _object(self, text: bytes) -> Json:
+    async def _object(self, text: bytes) -> Json:
+        """What it says, as forgivingly read, and as bounded, as what clients say."""
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
+            value = await off_loop(len(text), lambda: jsontext.loads(text))
+        except HeddleError as error:
+            is_deep = isinstance(error, InvalidRequest)
+            raise ProviderFailed(
+                f"{self._provider.name} answered {'JSON that is nested too deep' if is_deep else 'no JSON object'}"
+            ) from None
         if not isinstance(value, dict):
             raise ProviderFailed(f"{self._provider.name} answered no JSON object")
         return value
@@ -169,6 +174,7 @@ class ProviderClient:
         try:
             # Redirects could lead to an address that nobody configured.
             async with (
+                asyncio.timeout(self._seconds),
                 httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_ssl_context()) as client,
                 client.stream(
                     "GET" if body is None else "POST", url, json=body, headers=self._headers, params=self._parameters
@@ -177,7 +183,7 @@ class ProviderClient:
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 yield response
-        except httpx.TimeoutException:
+        except (httpx.TimeoutException, TimeoutError):
             raise ProviderFailed(f"{self._provider.name} did not answer within {self._seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ProviderFailed(f"{self._provider.name} cannot be reached: {type(error).__name__}") from None
@@ -189,8 +195,8 @@ class ProviderClient:
             if len(text) > _ERROR_BYTES:
                 break
         try:
-            told = _message(json.loads(text))
-        except (ValueError, RecursionError):
+            told = _message(jsontext.loads(text))
+        except HeddleError:
             told = text[:500].decode("utf-8", "replace")
         wait = {"Retry-After": response.headers["retry-after"]} if "retry-after" in response.headers else None
         reason = f"{self._provider.name} answered {response.status_code}: {told}"

@@ -258,9 +258,7 @@ class Inference:
         try:
             await running.generation.begin()
         except (InvalidRequest, Busy) as error:
-            running.ended = True
-            await running.generation.close()
-            await running.ticket.release()
+            await self.release(running)
             raise running.wire.rename(error, running.parsed) if isinstance(error, InvalidRequest) else error from None
         except BaseException as error:
             await self.end(running, error)
@@ -296,10 +294,10 @@ class Inference:
         """The rest of a completion, and its body."""
         try:
             await running.generation.finish()
+            body = await _body(running)
         except BaseException as error:
             await self.end(running, error)
             raise
-        body = await _body(running)
         await self.end(running, body=body)
         return body
 
@@ -335,11 +333,23 @@ class Inference:
     async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
         """Abort what still runs and settle the account; once, however the completion ended.
 
-        Raises HeddleError when the answer cannot be stored, unless there is an error already.
+        It goes on where the waiting request is cancelled. Raises HeddleError when the answer cannot be stored, unless
+        there is an error already.
         """
-        if running.ended:
-            return
+        if not running.ended:
+            running.ended = True
+            await asyncio.shield(self.accounts.spawn(self._settle(running, error, body)))
+
+    async def release(self, running: Running) -> None:
+        """Let go of a completion before anything was generated; nothing is counted."""
         running.ended = True
+        await asyncio.shield(self.accounts.spawn(self._let_go(running)))
+
+    async def _let_go(self, running: Running) -> None:
+        await running.generation.close()
+        await running.ticket.release()
+
+    async def _settle(self, running: Running, error: BaseException | None, body: Json | None) -> None:
         await running.generation.close()
         record, counts = running.record, count_tokens(running.plan.facts, running.plan.choices)
         record.completion_tokens = counts.output

@@ -71,23 +71,52 @@ def _counts(prompt: int, completion: int, cached: int, reasoning: int) -> Json:
 
 def assemble(chunks: Iterable[Json]) -> Json:
     """The `chat.completion` that the chunks of a stream stand for; chunks without choices give their usage."""
-    answer: Json = {"object": "chat.completion", "choices": []}
-    choices: dict[int, Json] = {}
+    assembly = Assembly()
     for chunk in chunks:
+        assembly.add(chunk)
+    return assembly.answer()
+
+
+class Assembly:
+    """The same chunk by chunk; of a million chunks only what they say is kept."""
+
+    def __init__(self) -> None:
+        self.is_empty = True
+        self._fields: Json = {"object": "chat.completion", "choices": []}
+        self._choices: dict[int, Json] = {}
+
+    def add(self, chunk: Json) -> None:
+        """Take the next chunk."""
+        self.is_empty = False
         for key in ("id", "created", "model", "system_fingerprint", "service_tier", "usage"):
             if chunk.get(key) is not None:
-                answer[key] = chunk[key]
+                self._fields[key] = chunk[key]
         for part in _dicts(chunk.get("choices")):
             index = part.get("index")
             number = index if isinstance(index, int) else 0
-            _extend(
-                choices.setdefault(
-                    number, {"index": number, "message": {"role": "assistant", "content": None}, "finish_reason": None}
-                ),
-                part,
-            )
-    answer["choices"] = [choices[index] for index in sorted(choices)]
-    return answer
+            empty: Json = {"index": number, "message": {"role": "assistant", "content": None}, "finish_reason": None}
+            _extend(self._choices.setdefault(number, empty), part)
+
+    def answer(self) -> Json:
+        """What they stand for so far."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        for choice in choices:
+            message = choice["message"]
+            for texts in (message, *(call["function"] for call in message.get("tool_calls") or ())):
+                texts |= {key: "".join(value) for key, value in texts.items() if isinstance(value, _Pieces)}
+        return {**self._fields, "choices": choices}
+
+
+class _Pieces(list[str]):
+    """The pieces of a text: to join them each time costs the square of their number."""
+
+
+def _add_text(texts: Json, key: str, text: str) -> None:
+    held = texts.get(key)
+    if isinstance(held, _Pieces):
+        held.append(text)
+    else:
+        texts[key] = _Pieces((held, text) if isinstance(held, str) else (text,))
 
 
 def _extend(choice: Json, part: Json) -> None:
@@ -97,7 +126,7 @@ def _extend(choice: Json, part: Json) -> None:
         if key == "tool_calls":
             _extend_tools(message.setdefault("tool_calls", []), _dicts(value))
         elif isinstance(value, str) and key != "role":
-            message[key] = (message.get(key) or "") + value
+            _add_text(message, key, value)
         elif value is not None:
             message[key] = value
     for key in ("finish_reason", "stop_reason"):
@@ -125,7 +154,7 @@ def _extend_tools(calls: list[Json], parts: Iterable[Json]) -> None:
         call |= {key: part[key] for key in ("id", "type") if isinstance(part.get(key), str)}
         for key, value in (function if isinstance(function, dict) else {}).items():
             if isinstance(value, str):
-                call["function"][key] = call["function"].get(key, "") + value
+                _add_text(call["function"], key, value)
 
 
 def _dicts(value: Any) -> list[Json]:

@@ -1,6 +1,7 @@
 """LoRA adapters: loaded, addressed, versioned, replaced and unloaded while the server runs."""
 
 import json
+import math
 import shutil
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -182,6 +183,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "a rank that is none": {"rank_pattern": {"q_proj": "x"}},
     "very many patterns": {"alpha_pattern": {f"layer{number}": 1 for number in range(1001)}},
 }
+
+
+def test_an_adapter_of_no_numbers_is_no_reason_to_ask_again(
+    chat: Chat, folders: list[Path], name: str, tmp_path: Path
+) -> None:
+    """503 told clients to send the request again, and jobs sent it for ever."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    folder = tmp_path / "nan"
+    shutil.copytree(folders[0], folder)
+    weights = folder / "adapter_model.safetensors"
+    safetensors.save_file({key: one * math.nan for key, one in safetensors.load_file(weights).items()}, weights)
+    assert load(chat, name, folder).status_code == 200
+    assert chat.refused(400, model=name)["message"] == "the model's logits are not numbers"
+    assert chat.ask(**FIELDS).status_code == 200
+    unload(chat, name)
 
 
 @pytest.mark.parametrize("damage", ["config", "weights", "another model", *SETTINGS])

@@ -154,6 +154,7 @@ def test_calls_can_be_nested_or_left_out(ask: Wire) -> None:
         ("fake/model-missing", {}, "fake answered 404: no such model"),
         ("fake/model-html", {}, "fake answered no "),
         ("fake/model-moved", {}, "fake answered 302"),
+        ("fake/model-deep-object", {}, "fake answered "),
         ("unset/model-a", {}, "set the variable NO_SUCH_KEY"),
         ("dead/model-a", {}, "dead cannot be reached"),
         ("fake/model-a", {"timeout": "soon"}, "timeout must be a number of seconds"),
@@ -204,6 +205,17 @@ def test_a_stream_that_breaks_ends_with_the_error_and_keeps_what_came(ask: Wire)
     call = ask.call(lines[0]["_meta"]["weave_call_id"])
     assert call["exception"] == "fake: the engine died"
     assert call["output"]["choices"][0]["message"]["content"] == "H"
+
+
+def test_odd_chunks_are_passed_on_as_strict_json_and_kept(ask: Wire) -> None:
+    meta, first, second, third = stream(ask, "fake/model-odd")
+    assert (first["id"], first["created"], first["choices"][0]["delta"]["content"]) == ("\ufffd", 10**30, [1])
+    assert second["choices"][0]["logprobs"]["content"] == [{"logprob": None}]
+    assert third["choices"][0]["delta"] == {"content": "a", "reasoning": "b"}
+    call = ask.call(meta["_meta"]["weave_call_id"])
+    assert call["exception"] is None
+    texts = [choice["message"]["content"] for choice in call["output"]["choices"]]
+    assert texts == ["a", "\ufffd"]
 
 
 def test_a_client_that_goes_away_ends_the_providers_stream(ask: Wire, provider: FakeProvider) -> None:

@@ -196,6 +196,16 @@ def test_an_adapter_has_embeddings_of_its_own(embeddings: Embeddings, chat: Chat
     assert not close(answer.json()["data"][0]["embedding"], embeddings.vectors()[0])
 
 
+def test_states_that_are_no_numbers_are_no_vectors(embeddings: Embeddings, chat: Chat, tmp_path: Path) -> None:
+    """An adapter that overflows answered a list of nulls, or NaN in base64."""
+    folder, name = make_adapter(tmp_path / "adapter", TINY_FOLDER, lora_alpha=1e38), f"vectors-{uuid.uuid4().hex[:8]}"
+    chat.client.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(folder)}).raise_for_status()
+    for form in ("float", "base64"):
+        refused = embeddings.refused(400, model=name, encoding_format=form)
+        assert refused["message"] == "the model's states are not numbers"
+    chat.client.post("/v1/unload_lora_adapter", json={"lora_name": name}).raise_for_status()
+
+
 @pytest.mark.thorough
 def test_limits_hold(tmp_path: Path) -> None:
     with (

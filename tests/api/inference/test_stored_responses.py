@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -162,11 +163,30 @@ def test_a_conversation_collects_the_items_of_its_responses(responses: Responses
     assert responses.refused(404, conversation=made["id"])["param"] == "conversation"
 
 
+@pytest.mark.parametrize(
+    ("item", "place"),
+    [
+        ({"id": "msg_none"}, "items.1"),
+        ({"type": "item_reference", "id": "msg_none"}, "items.1"),
+        ({"type": "reasoning", "encrypted_content": "gAAAA"}, "items.1.encrypted_content"),
+    ],
+)
+def test_items_that_no_response_could_read_are_refused(responses: Responses, item: Json, place: str) -> None:
+    """A reference without a type was kept and said nothing; reasoning of others made every response of it 400."""
+    items = {"items": [message("user", "Hi."), item]}
+    made = responses.client.post("/v1/conversations", json={}).json()["id"]
+    for path in ("conversations", f"conversations/{made}/items"):
+        refused = responses.client.post(f"/v1/{path}", json=items)
+        assert refused.status_code == 400 and error_of(refused)["param"] == place
+    assert responses.client.get(f"/v1/conversations/{made}/items").json()["data"] == []
+
+
 def test_a_response_in_the_background(responses: Responses, wire: Wire) -> None:
     queued = responses.create(input="What is 2 + 3?", max_output_tokens=None, background=True)
     assert (queued["status"], queued["background"], queued["output"], queued["usage"]) == ("queued", True, [], None)
     ended = responses.ended(queued["id"])
     assert (ended["status"], ended["id"]) == ("completed", queued["id"]) and text_of(ended)
+    until(lambda: bool(wire.calls()), "the call is stored")
     (call,) = wire.calls()
     assert call["output"] == ended and call["exception"] is None
     again = responses.client.post(f"/v1/responses/{queued['id']}/cancel").json()
@@ -205,6 +225,16 @@ def test_a_response_in_the_background_can_be_cancelled(responses: Responses, wir
     assert responses.client.delete(f"/v1/responses/{other['id']}").json()["deleted"] is True
     assert responses.client.get(f"/v1/responses/{other['id']}").status_code == 404
     until(lambda: len(wire.calls()) == 2, "the deleted one has ended too")
+
+
+def test_all_who_cancel_at_once_are_told_that_it_has_ended(responses: Responses, wire: Wire) -> None:
+    for _ in range(3):
+        named = f"responses/{responses.create(**LONG)['id']}"
+        until(lambda named=named: responses.get(named)["status"] == "in_progress", "it is at work")
+        with ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(lambda _, named=named: responses.client.post(f"/v1/{named}/cancel").json(), range(8)))
+        assert {one["status"] for one in told} == {"cancelled"}
+    assert [call["attributes"]["status"] for call in wire.calls()] == [499] * 3
 
 
 def test_a_client_that_goes_away_leaves_a_cancelled_response(responses: Responses) -> None:

@@ -1,13 +1,25 @@
 """What happens to stored responses without a request: they grow old, and what no server works on any more is failed."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from heddle.inference.responses.items import conceal, key_of, new_key, output_id, reveal
+from heddle.errors import InvalidRequest
+from heddle.inference.responses.items import (
+    ITEMS,
+    MOST_REASONING,
+    InputItem,
+    MessageBuilder,
+    conceal,
+    key_of,
+    new_key,
+    output_id,
+    reveal,
+)
 from heddle.inference.responses.service import CUT, Responses
 from heddle.inference.service import Inference
 from heddle.settings import Settings
@@ -111,3 +123,25 @@ def test_opaque_reasoning_and_ids_of_items() -> None:
     assert key_of(output_id("rs", key, 3)) == key and key_of("msg_1") is None and key_of(f"resp_{key}") is None
     text = "thoughts \ud800 é" * 1000
     assert reveal(conceal(text), "x") == text and len(conceal(text)) < len(text)
+
+
+def reasoning(text: str, number: int) -> list[InputItem]:
+    """An item of opaque reasoning, some times."""
+    return ITEMS.validate_python([{"type": "reasoning", "encrypted_content": conceal(text)}] * number)
+
+
+def test_opaque_reasoning_of_a_request_shares_its_room() -> None:
+    """A few kilobytes stood for sixteen megabytes, as often as they were sent."""
+    MessageBuilder().add(reasoning("a" * MOST_REASONING, 1), "input")
+    with pytest.raises(InvalidRequest, match=r"input\.2\.encrypted_content: the opaque reasoning of a request has at"):
+        MessageBuilder().add(reasoning("a" * (MOST_REASONING // 2), 3), "input")
+
+
+def test_reasoning_in_very_many_items_is_joined_once() -> None:
+    builder = MessageBuilder()
+    item = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "a" * 1000}]}
+    began = time.process_time()
+    for _ in range(2):
+        builder.add(ITEMS.validate_python([item] * 5000), "input")
+    assert [message.reasoning for message in builder.messages] == ["a" * 10_000_000]
+    assert time.process_time() - began < 3

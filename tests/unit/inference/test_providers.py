@@ -57,10 +57,16 @@ def test_headers_that_are_not_the_clients_to_set_are_refused(headers: dict[str, 
 
 def test_answers_that_are_nested_without_end_are_no_json() -> None:
     with FakeProvider() as fake:
-        with pytest.raises(ProviderFailed, match="answered no JSON object"):
-            asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deep"}))
+        for model in ("model-deep", "model-deep-object"):
+            with pytest.raises(ProviderFailed, match="answered JSON that is nested too deep"):
+                asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": model}))
         with pytest.raises(ProviderFailed, match="p answered 400"):
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deeply-wrong"}))
+
+
+def test_an_answer_that_only_drips_ends_with_the_time_for_it() -> None:
+    with FakeProvider() as fake, pytest.raises(ProviderFailed, match=r"did not answer within 0\.5 s"):
+        asyncio.run(ProviderClient(Provider("p", fake.url), seconds=0.5).complete({**BODY, "model": "model-drips"}))
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

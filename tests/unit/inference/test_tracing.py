@@ -1,5 +1,6 @@
 """What a stream of chunks stands for, and token counts of answers."""
 
+import time
 from typing import Any
 
 from heddle.inference.tracing import assemble, tokens_of, usage_entry
@@ -64,6 +65,18 @@ def test_logprobs_and_token_ids_are_joined() -> None:
     (choice,) = assemble([{"choices": [part]} for part in parts])["choices"]
     assert choice["logprobs"] == {"content": [{"token": "a"}, {"token": "b"}]}
     assert choice["token_ids"] == [0, 1]
+
+
+def test_a_million_pieces_are_joined_once() -> None:
+    began = time.process_time()
+    (choice,) = assemble(chunk(content="some ") for _ in range(300_000))["choices"]
+    assert choice["message"]["content"] == "some " * 300_000
+    assert time.process_time() - began < 5
+
+
+def test_a_text_in_the_place_of_another_value_takes_it() -> None:
+    (choice,) = assemble([chunk(content=[1]), chunk(content="a"), chunk(content="b")])["choices"]
+    assert choice["message"]["content"] == "ab"
 
 
 def test_odd_chunks_do_no_harm() -> None:

@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from heddle.inference.engine.base import RequestRefused
 from heddle.jobs.runner import Attempt
 from heddle.settings import Settings
 from heddle.training.tinker.runner import Requests
@@ -41,6 +42,12 @@ def test_a_fault_that_comes_each_time_ends_a_request(fault: Exception) -> None:
     assert rows.count_attempt.await_count == 1
     [ended] = rows.finish.await_args_list
     assert ended.args[2:] == (None, "Internal server error", False)
+
+
+def test_what_the_engine_refuses_is_not_begun_again() -> None:
+    rows = begin(RequestRefused("the model's logits are not numbers"), 0)
+    [ended] = rows.finish.await_args_list
+    assert ended.args[2:] == (None, "the model's logits are not numbers", True)
 
 
 def test_a_fault_that_passes_does_not_count() -> None:

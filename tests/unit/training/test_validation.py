@@ -217,6 +217,7 @@ def entry(**fields: Any) -> dict[str, Any]:
         (entry(logprob=-HUGE), ["logprobs", "content", 0, "logprob"]),
         ({**choice("b", [5]), "token_ids": "5"}, ["token_ids"]),
         ({**choice("b", [5]), "token_ids": [5, -1]}, ["token_ids", 1]),
+        ({**choice("b", [5]), "token_ids": [10**400]}, ["token_ids", 0]),
         ({**choice("b", [5]), "prompt_token_ids": [1.5]}, ["prompt_token_ids", 0]),
     ],
 )

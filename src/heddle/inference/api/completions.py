@@ -34,7 +34,7 @@ from heddle.inference.chat.plan import Arrival
 from heddle.inference.prompt.stored_prompts import resolve_prompt
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient, Targets
 from heddle.inference.service import Inference, InferenceDep
-from heddle.inference.tracing import assemble
+from heddle.inference.tracing import Assembly
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs, times
@@ -321,7 +321,7 @@ class CompletionRequest(TracedRequest):
             task.cancel()
 
     async def _send_lines(self, waiting: "asyncio.Queue[bytes | None]") -> None:
-        chunks: list[Json] = []
+        said = Assembly()
         try:
             if self.tracked:
                 await waiting.put(json_lines([{"_meta": self.call_ids}]))
@@ -329,16 +329,16 @@ class CompletionRequest(TracedRequest):
                 try:
                     async with asyncio.timeout(self._seconds()), contextlib.aclosing(self._chunks()) as made:
                         async for chunk in made:
-                            chunks.append(chunk)
+                            said.add(chunk)
                             await waiting.put(json_lines([chunk]))
                 except TimeoutError:
                     self.failure = self._too_late()
                 except HeddleError as error:
                     self.failure = error
-            await self.store(assemble(chunks) if chunks else self.error_body())
+            await self.store(self.error_body() if said.is_empty else said.answer())
         except asyncio.CancelledError:
             self.failure = ClientGone("The client went away")
-            await self.store(assemble(chunks))
+            await self.store(said.answer())
             raise
         except HeddleError as error:
             self.failure = error

@@ -97,6 +97,7 @@ async def _load(parts: SplitResult, address: str) -> bytes:
     try:
         # No proxy of the environment: it would resolve the name anew.
         async with (
+            asyncio.timeout(_SECONDS),
             httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, trust_env=False) as client,
             client.stream("GET", place, headers=headers, extensions=extensions) as response,
         ):
@@ -106,7 +107,7 @@ async def _load(parts: SplitResult, address: str) -> bytes:
                 content += part
                 if len(content) > MOST_BYTES:
                     raise ProviderFailed(f"The image has more than {MOST_BYTES >> 20} MiB")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
         raise ProviderFailed(f"The image could not be loaded: {type(error).__name__}") from None
     return bytes(content)
 

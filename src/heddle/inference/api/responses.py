@@ -22,7 +22,14 @@ from heddle.http.routing import (
 from heddle.inference.api.respond import describe_run, read_arrival, read_body, read_request, respond
 from heddle.inference.chat.request import parse_fields
 from heddle.inference.responses.answer import ResponsesWire
-from heddle.inference.responses.items import InputItem, check_types, new_key, normal_items
+from heddle.inference.responses.items import (
+    InputItem,
+    ItemReference,
+    MessageBuilder,
+    check_types,
+    new_key,
+    normal_items,
+)
 from heddle.inference.responses.request import ResponsesRequest, check_metadata
 from heddle.inference.responses.service import Background, ResponsesDep, check_length, find_conversation, owner_of
 from heddle.inference.service import InferenceDep
@@ -333,8 +340,12 @@ async def _parsed(model: type[M], request: Request) -> M:
 
 
 def _normal(items: list[InputItem]) -> list[Json]:
-    if any(item.type == "item_reference" for item in items):
-        raise InvalidRequest("items: references to other items are not supported here", param="items")
+    for number, item in enumerate(items):
+        if isinstance(item, ItemReference):
+            place = f"items.{number}"
+            raise InvalidRequest(f"{place}: references to other items are not supported here", param=place)
+    # What cannot be read would be refused in every response of the conversation.
+    MessageBuilder().add(items, "items")
     return normal_items(items, new_key())
 
 

@@ -14,6 +14,9 @@ from heddle.inference.prompt.messages import ChatMessage, ContentPart, FunctionC
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY, LazyModel
 
+MOST_THOUGHTS = 1 << 22
+"""Of all sealed thoughts of a request: a few kilobytes stand for very much text."""
+
 
 class ContentBlock(LazyModel):
     """One block of any type; which fields it needs is checked where it is read."""
@@ -54,6 +57,7 @@ class Conversation:
     """The last message is the beginning of the answer."""
     _names: dict[str, str] = field(default_factory=dict)
     """The functions of calls by their ids."""
+    _room: int = MOST_THOUGHTS
 
     def add(self, message: ChatMessage, place: str) -> None:
         """Append a message; texts of one role after another are one message."""
@@ -119,7 +123,7 @@ class Conversation:
             place = f"{at}.content.{index}"
             match block.type:
                 case "thinking":
-                    thought = _need(block.thinking, f"{place}.thinking") or unseal(block.signature or "")
+                    thought = _need(block.thinking, f"{place}.thinking") or self._unsealed(block, place)
                     thoughts += filter(None, (thought,))
                 case "redacted_thinking":
                     self.ignore("redacted_thinking")
@@ -130,6 +134,16 @@ class Conversation:
         message = ChatMessage(role="assistant", content=texts or None, tool_calls=calls or None)
         message.reasoning = "\n".join(thoughts) or None
         self.add(message, at)
+
+    def _unsealed(self, block: ContentBlock, at: str) -> str:
+        thought = unseal(block.signature or "", self._room)
+        self._room -= len(thought)
+        if self._room <= 0:
+            place = f"{at}.signature"
+            raise InvalidRequest(
+                f"{place}: the sealed thoughts of a request have less than {MOST_THOUGHTS} characters", param=place
+            )
+        return thought
 
     def _call(self, block: ContentBlock, at: str) -> MessageToolCall:
         name, call_id = _need(block.name or None, f"{at}.name"), _need(block.id, f"{at}.id")
@@ -237,15 +251,12 @@ def seal(thought: str) -> str:
     return _SEAL + base64.urlsafe_b64encode(zlib.compress(thought.encode("utf-8", "replace"))).decode()
 
 
-_MAX_THOUGHT = 1 << 22
-
-
-def unseal(signature: str) -> str:
-    """The thoughts of a signature; empty for one that holds none."""
+def unseal(signature: str, room: int) -> str:
+    """The thoughts of a signature, cut where there is no more room; empty for one that holds none."""
     if not signature.startswith(_SEAL):
         return ""
     try:
         packed = base64.urlsafe_b64decode(signature.removeprefix(_SEAL))
-        return zlib.decompressobj().decompress(packed, _MAX_THOUGHT).decode("utf-8", "replace")
+        return zlib.decompressobj().decompress(packed, room).decode("utf-8", "replace")
     except (binascii.Error, ValueError, zlib.error):
         return ""

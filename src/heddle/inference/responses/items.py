@@ -20,7 +20,8 @@ _INPUT = 0x8000
 """Where the numbers of input items begin."""
 _KEY, _DIGITS = 32, 4
 _OPAQUE = "heddle1."
-_MOST_REASONING = 1 << 24
+MOST_REASONING = 1 << 24
+"""Of all opaque reasoning of a request, unpacked: a few kilobytes stand for very much text."""
 
 
 ItemId = Annotated[str, Field(pattern=r"^[!-~]{1,256}$")]
@@ -199,14 +200,18 @@ def conceal(text: str) -> str:
     return _OPAQUE + base64.urlsafe_b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"))).decode()
 
 
-def reveal(opaque: str, at: str) -> str:
-    """The reasoning in an opaque text; raises InvalidRequest for one that was not made here."""
+def reveal(opaque: str, at: str, room: int = MOST_REASONING) -> str:
+    """The reasoning in an opaque text; raises InvalidRequest for one that was not made here, or has more than room."""
     try:
         if not opaque.startswith(_OPAQUE):
             raise ValueError
         packed = base64.b64decode(opaque.removeprefix(_OPAQUE), altchars=b"-_", validate=True)
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(packed, _MOST_REASONING)
+        text = unpacking.decompress(packed, max(1, room))
+        if unpacking.unconsumed_tail:
+            raise InvalidRequest(
+                f"{at}: the opaque reasoning of a request has at most {MOST_REASONING} bytes", param=at
+            )
         if not unpacking.eof:
             raise ValueError
         return text.decode("utf-8", "surrogatepass")
@@ -222,6 +227,9 @@ class MessageBuilder:
         self.places: list[str] = []
         """Where each message stands in the request."""
         self._turn: ChatMessage | None = None
+        self._thoughts: list[str] = []
+        """What the turn's reasoning goes on with."""
+        self._room = MOST_REASONING
 
     def add_message(self, role: str, content: str, place: str) -> None:
         """A message that is no item, such as the instructions."""
@@ -231,13 +239,14 @@ class MessageBuilder:
         """Items in order; `at` is where the first stands, followed by a number."""
         for number, item in enumerate(items):
             self._add(item, f"{at}.{number}")
+        self._end_thoughts()
 
     def _add(self, item: InputItem, place: str) -> None:
         if isinstance(item, ReasoningItem):
             turn = self._turn
             if turn is None or turn.content is not None or turn.tool_calls:
-                turn = self._begin_turn(place)
-            turn.reasoning = (turn.reasoning or "") + _reasoning_text(item, place)
+                self._begin_turn(place)
+            self._thoughts.append(self._reasoning_text(item, place))
         elif isinstance(item, FunctionCallItem):
             turn = self._turn or self._begin_turn(place)
             call = FunctionCall(name=item.name, arguments=item.arguments)
@@ -258,15 +267,22 @@ class MessageBuilder:
         self._turn = turn
         return turn
 
+    def _end_thoughts(self) -> None:
+        if self._turn is not None and self._thoughts:
+            self._turn.reasoning = "".join((self._turn.reasoning or "", *self._thoughts))
+        self._thoughts = []
+
     def _append(self, message: ChatMessage, place: str) -> None:
+        self._end_thoughts()
         self.messages.append(message)
         self.places.append(place)
         self._turn = None
 
-
-def _reasoning_text(item: ReasoningItem, place: str) -> str:
-    if item.content:
-        return "\n".join(part.text for part in item.content)
-    if item.encrypted_content:
-        return reveal(item.encrypted_content, f"{place}.encrypted_content")
-    return "\n\n".join(part.text for part in item.summary)
+    def _reasoning_text(self, item: ReasoningItem, place: str) -> str:
+        if item.content:
+            return "\n".join(part.text for part in item.content)
+        if item.encrypted_content:
+            text = reveal(item.encrypted_content, f"{place}.encrypted_content", self._room)
+            self._room -= len(text)
+            return text
+        return "\n\n".join(part.text for part in item.summary)

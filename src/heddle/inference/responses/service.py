@@ -64,6 +64,13 @@ class Background:
     events: list[Json] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
+    is_cut: bool = False
+
+    def cut(self, why: str | None = None) -> None:
+        """Cancel the work, once: a second time would cut what it does to end in order."""
+        if not self.is_cut:
+            self.is_cut = True
+            self.task.cancel(why)
 
     def add(self, events: Sequence[Json]) -> None:
         """Tell those who follow."""
@@ -107,10 +114,10 @@ class Responses:
     async def stop(self) -> None:
         """End what is at work in the background; it is stored as failed."""
         await self._upkeep.stop()
-        tasks = [one.task for one in self._background.values() if not one.has_ended]
-        for task in tasks:
-            task.cancel(CUT)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        at_work = [one for one in self._background.values() if not one.has_ended]
+        for one in at_work:
+            one.cut(CUT)
+        await asyncio.gather(*(one.task for one in at_work), return_exceptions=True)
 
     # A request
 
@@ -216,9 +223,7 @@ class Responses:
             row = replace(row, status="queued", body=answer.queued())
             await self._rows.add(row)
         except BaseException as error:
-            running.ended = True
-            await running.generation.close()
-            await running.ticket.release()
+            await self._inference.release(running)
             raise error from None
         # The task takes its own place in the table before it runs for the first time.
         work = asyncio.create_task(self._run(row.id))
@@ -243,6 +248,7 @@ class Responses:
                     one.add(events)
         except HeddleError as error:
             one.add(answer.failure(error))
+            await self._inference.end(running, error)
             await self._keep_failure(one)
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (CUT,):
@@ -250,9 +256,10 @@ class Responses:
             await self._inference.end(running, cancelled)
             if cancelled.args == (CUT,):
                 await self._keep_failure(one)
-        except Exception:  # a fault of ours: the log gets the traceback, the client a failed response
+        except Exception as error:  # a fault of ours: the log gets the traceback, the client a failed response
             logger.exception("response %s failed", response_id)
             one.add(answer.failure(HeddleError("Internal server error")))
+            await self._inference.end(running, error)
             await self._keep_failure(one)
         finally:
             one.has_ended = True
@@ -312,7 +319,7 @@ class Responses:
         await self._rows.ask_to_cancel(row.owner, row.id)
         here = self._background.get(row.id)
         if here is not None and not here.has_ended:
-            here.task.cancel()
+            here.cut()
             await asyncio.wait([here.task])
 
     # Upkeep
@@ -323,7 +330,7 @@ class Responses:
         if at_work:
             wanted = await self._rows.renew(list(at_work))
             for response_id in at_work.keys() - wanted:
-                at_work[response_id].task.cancel()
+                at_work[response_id].cut()
         await self._mark_cut()
         if self._rounds % _TIDY_ROUNDS == 0 and await self._leases.take("responses", _RENEW_SECONDS):
             await self._rows.forget_older(times.now() - self._days * times.DAY)

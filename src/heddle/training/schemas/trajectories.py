@@ -33,6 +33,8 @@ Problem = tuple[Place, str, str]
 """Where in the item, which kind, what."""
 
 _MOST_PROBLEMS = 20
+LARGEST = 2**53
+"""The largest integer that every reader of JSON keeps."""
 
 
 def check_item(item: Json) -> Json:
@@ -105,7 +107,7 @@ def _token_ids(ids: Any, name: str) -> Iterator[Problem]:
         yield (name,), "list_type", "Input should be a list of token ids or null"
         return
     for index, token_id in enumerate(ids):
-        if type(token_id) is not int or token_id < 0:
+        if type(token_id) is not int or not 0 <= token_id <= LARGEST:
             yield (name, index), "int_type", "Input should be a token id (an integer from 0)"
 
 
@@ -129,8 +131,6 @@ def _entries(entries: Any, at: Place) -> Iterator[Problem]:
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 AtLeastZero = Annotated[Finite, Field(ge=0)]
 AboveZero = Annotated[Finite, Field(gt=0)]
-LARGEST = 2**53
-"""The largest integer that every reader of JSON keeps."""
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Step = Annotated[int, Field(ge=0, le=LARGEST)]
 Version = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]

@@ -3,6 +3,7 @@
 Data go in as `ForwardBackwardRequest`; `ForwardBackwardOutput` and `SampleResponse` come out.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -20,7 +21,7 @@ DTYPES: dict[int, "np.dtype[Any]"] = {1: np.dtype("<f4"), 2: np.dtype("<i8")}
 NOTHING = -99999.0
 """The logprob that stands, with token 0, for no token of a ranking."""
 MOST_CELLS = 1 << 26
-"""Of a tensor that is sent sparse."""
+"""Of all tensors of a request that are sent sparse; also the longest side of any tensor."""
 _double = Struct("<d").unpack_from
 
 
@@ -48,23 +49,36 @@ class DataRequest:
 
 def read_data_request(body: bytes) -> DataRequest:
     """Decode a `ForwardBackwardRequest`; raises Malformed naming the datum that is wrong."""
-    held = _split(body)
+    held, room = _split(body), _Room()
     newer = dict(_entries(held.get(7, ()), _config_value))
     return DataRequest(
         model_id=_text(held, 1),
         seq_id=_number(held, 2),
-        data=[_read_datum(item, place) for place, item in enumerate(_parts(held, 3))],
+        data=[_read_datum(item, place, room) for place, item in enumerate(_parts(held, 3))],
         loss=_text(held, 4),
         config=newer or dict(_entries(held.get(5, ()), _read_double)),
         forward_only=bool(_number(held, 6)),
     )
 
 
-def _read_datum(body: bytes, place: int) -> Datum:
+@dataclass(slots=True)
+class _Room:
+    """What is left for tensors that are sent sparse: a few bytes stand for very many cells."""
+
+    cells: int = field(default_factory=lambda: MOST_CELLS)
+
+    def take(self, cells: int) -> None:
+        """Take some of it; raises Malformed where there is less."""
+        self.cells -= cells
+        if self.cells < 0:
+            raise Malformed(f"the sparse tensors of the request have more than {MOST_CELLS} cells")
+
+
+def _read_datum(body: bytes, place: int, room: _Room) -> Datum:
     try:
         held = _split(body)
         chunks = [_read_chunk(chunk) for chunk in _parts(held, 1)]
-        inputs = dict(_entries(held.get(2, ()), _read_tensor))
+        inputs = dict(_entries(held.get(2, ()), lambda tensor: _read_tensor(tensor, room)))
         return Datum(np.concatenate([np.zeros(0, np.int64), *chunks]), inputs)
     except Malformed as error:
         raise error.within(f".data[{place}]") from None
@@ -77,30 +91,30 @@ def _read_chunk(body: bytes) -> Array:
     return _array(_bytes(_split(_bytes(held, 1)), 1), np.dtype("<i4")).astype(np.int64)
 
 
-def _read_tensor(body: bytes) -> Array:
+def _read_tensor(body: bytes, room: _Room) -> Array:
     """A tensor [length] or [length, width] (also one of CSR rows), float64 or int64."""
     held = _split(body)
     kind = DTYPES.get(_number(held, 3))
     if kind is None:
         raise Malformed("a tensor is neither float32 nor int64")
     shape = [size for _, value in held.get(4, ()) for size in _packed(value)]
-    wide = np.float64 if kind.kind == "f" else np.int64
+    if len(shape) > 2 or max(shape, default=0) > MOST_CELLS:
+        raise Malformed(f"a tensor of shape {str(shape)[:200]}")
+    wide = np.dtype(np.float64 if kind.kind == "f" else np.int64)
     if 2 in held:
-        return _densify(_split(_bytes(held, 2)), kind, shape).astype(wide)
+        return _densify(_split(_bytes(held, 2)), kind, wide, shape, room)
     values = _array(_bytes(held, 1), kind).astype(wide)
     shape = shape or [len(values)]
-    if not 1 <= len(shape) <= 2 or any(size < 0 for size in shape) or int(np.prod(shape)) != len(values):
+    if math.prod(shape) != len(values):
         raise Malformed(f"a tensor of shape {shape} holds {len(values)} values")
     return values.reshape(shape)
 
 
-def _densify(held: Messages, kind: "np.dtype[Any]", shape: list[int]) -> Array:
+def _densify(held: Messages, kind: "np.dtype[Any]", wide: "np.dtype[Any]", shape: list[int], room: _Room) -> Array:
     values = _array(_bytes(held, 1), kind)
     rows, columns = (_array(_bytes(held, number), np.dtype("<i8")) for number in (2, 3))
     is_sound = (
         len(shape) == 2
-        and min(shape) >= 0
-        and shape[0] * shape[1] <= MOST_CELLS
         and len(rows) == shape[0] + 1
         and len(columns) == len(values)
         and rows[0] == 0
@@ -110,7 +124,8 @@ def _densify(held: Messages, kind: "np.dtype[Any]", shape: list[int]) -> Array:
     )
     if not is_sound:
         raise Malformed("a sparse tensor does not fit its shape")
-    result = np.zeros(shape, kind)
+    room.take(math.prod(shape))
+    result = np.zeros(shape, wide)
     result[np.repeat(np.arange(shape[0]), np.diff(rows)), columns] = values
     return result
 
@@ -158,9 +173,12 @@ def _packed(value: bytes | int) -> Iterator[int]:
         yield value
         return
     at = 0
-    while at < len(value):
-        number, at = varint(value, at)
-        yield number
+    try:
+        while at < len(value):
+            number, at = varint(value, at)
+            yield number
+    except IndexError:
+        raise Malformed("a shape ends too early") from None
 
 
 def _entries(items: Sequence[tuple[int, bytes | int]], read: Callable[[bytes], Any]) -> Iterator[tuple[str, Any]]:

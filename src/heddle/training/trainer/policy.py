@@ -23,6 +23,7 @@ from heddle.training.trainer.models import EngineScorer, Layout, TrainedModel, l
 BETAS = (0.9, 0.99)
 EPSILON = 1e-8
 SMALL_NORM = 1e-6
+SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def joint_norm(gradients: list[Tensor]) -> Tensor:
@@ -59,7 +60,8 @@ class AdamW:
             tensor.mul_(1 - learning_rate * self.weight_decay)
             first.lerp_(gradient, 1 - betas[0])
             second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
-            deviation = second.sqrt().div_(second_rest**0.5).add_(epsilon)
+            # Without an epsilon that float32 holds, what never had a gradient stays where it is.
+            deviation = second.sqrt().div_(second_rest**0.5).add_(epsilon).clamp_(min=SMALLEST)
             tensor.addcdiv_(first, deviation, value=-learning_rate / first_rest)
             tensor.grad = None
         return float(norm)

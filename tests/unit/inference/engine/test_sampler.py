@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.inference.engine.base import EngineFailed, PromptChoices, RequestRefused, TokenRequest  # noqa: E402
+from heddle.inference.engine.base import PromptChoices, RequestRefused, TokenRequest  # noqa: E402
 from heddle.inference.engine.local.sampler import Choices, Sampler, add_choices, forbidden_tokens  # noqa: E402
 from heddle.inference.engine.local.sequence import Sequence, TokenCounts  # noqa: E402
 from tests.unit.inference.engine.helpers import request  # noqa: E402
@@ -195,7 +195,7 @@ def test_a_row_without_a_token_fails_alone() -> None:
             for number, each in enumerate(fields)
         ]
         choices: Choices = Sampler(WIDTH, EOS, 2).sample(logits.clone(), sequences)
-        assert {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused, 3: EngineFailed}
+        assert {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused, 3: RequestRefused}
         assert all(0 <= token < WIDTH for token in choices.tokens)
 
 
@@ -360,7 +360,7 @@ def test_a_model_that_allows_nothing_by_itself_fails() -> None:
     for fields in ({}, {"temperature": 1.0}):
         sequences = [sequence_of(0, request([1], **fields), [])]
         choices = Sampler(WIDTH, EOS, 2).sample(torch.full((1, WIDTH), float("-inf")), sequences)
-        assert [type(error) for error in choices.failures.values()] == [EngineFailed]
+        assert [type(error) for error in choices.failures.values()] == [RequestRefused]
         assert not choices.ended and 0 <= choices.tokens[0] < WIDTH
 
 

@@ -106,8 +106,15 @@ def test_sealed_thoughts_come_back() -> None:
     block = {"type": "thinking", "thinking": "", "signature": seal("so \U0001f642")}
     assert rendered([*USER, {"role": "assistant", "content": [block]}, *USER])[1]["reasoning"] == "so \U0001f642"
     bomb = "heddle." + base64.urlsafe_b64encode(zlib.compress(b"a" * (1 << 24))).decode()
-    assert len(unseal(bomb)) == 1 << 22
-    assert [unseal(text) for text in ("", "other", "heddle.%", "heddle.abcd", "heddle.")] == [""] * 5
+    assert len(unseal(bomb, 1 << 22)) == 1 << 22
+    assert [unseal(text, 99) for text in ("", "other", "heddle.%", "heddle.abcd", "heddle.")] == [""] * 5
+
+
+def test_sealed_thoughts_of_a_request_share_their_room() -> None:
+    """A few kilobytes stood for four megabytes, as often as they were sent."""
+    block = {"type": "thinking", "thinking": "", "signature": seal("a" * (1 << 21))}
+    with pytest.raises(InvalidRequest, match=r"messages\.1\.content\.1\.signature: the sealed thoughts of a request"):
+        rendered([*USER, {"role": "assistant", "content": [block] * 2}, *USER])
 
 
 def test_documents_that_are_text_are_read() -> None:

@@ -30,3 +30,14 @@ def test_no_gradient_is_a_gradient_of_zero() -> None:
     tensor = torch.ones(3, requires_grad=True)
     assert AdamW([tensor], 0.5).step(0.1, 1.0) == 0.0
     assert torch.equal(tensor.detach(), torch.full((3,), 0.95))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300])
+def test_without_an_epsilon_what_has_no_gradient_stays(epsilon: float) -> None:
+    """It became NaN, and with it every answer of the policy."""
+    tensor = torch.ones(3, requires_grad=True)
+    optimizer = AdamW([tensor], 0.0)
+    for gradient in (torch.zeros(3), torch.tensor([0.0, 1.0, -1.0])):
+        tensor.grad = gradient
+        optimizer.step(0.1, 1.0, epsilon=epsilon)
+    assert tensor[0] == 1 and tensor[1] < 1 < tensor[2]

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heddle.inference.engine.base import EngineFailed, RequestRefused, Sampling
+from heddle.inference.engine.base import RequestRefused, Sampling
 from heddle.inference.engine.local.draw import (
     LOWEST_TEMPERATURE,
     DrawParameters,
@@ -277,6 +277,7 @@ class Sampler:
             elif value == NEVER and plan.adjusted:
                 choices.failures[row] = RequestRefused("the constraints of this request leave no token to generate")
             else:
-                choices.failures[row] = EngineFailed("the model's logits are not numbers")
+                # Sent again it would meet the same weights.
+                choices.failures[row] = RequestRefused("the model's logits are not numbers")
         for row in (*choices.failures, *choices.ended):
             choices.tokens[row] = min(choices.tokens[row], self._vocab_size - 1)
