@@ -102,6 +102,15 @@ def test_what_an_earlier_server_left_is_failed_at_the_start(tmp_path: Path) -> N
     run(tmp_path, look)
 
 
+def test_of_many_that_come_at_once_no_more_are_open_than_may_be(tmp_path: Path) -> None:
+    async def work(store: ControlGroups, _: Responses) -> None:
+        found = await asyncio.gather(*(store.responses.add(row(number, status="queued"), 3) for number in range(20)))
+        assert sorted(found) == [False] * 17 + [True] * 3
+        assert await store.responses.count_open(OWNER) == 3
+
+    run(tmp_path, work)
+
+
 def test_what_another_server_works_on_is_left_alone_until_its_lease_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

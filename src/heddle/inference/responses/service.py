@@ -214,14 +214,17 @@ class Responses:
         self, wire: ResponsesWire, row: ResponseRow, body: Any, arrival: Arrival
     ) -> Background:
         """Admit a response, store it as queued, and let it run; raises HeddleError, and then nothing is left."""
+        busy = Busy(f"{_MOST_BACKGROUND} responses of this project are at work in the background", retry_after=5)
         if await self._rows.count_open(row.owner) >= _MOST_BACKGROUND:
-            raise Busy(f"{_MOST_BACKGROUND} responses of this project are at work in the background", retry_after=5)
+            raise busy
         running = await self._inference.admit(wire, body, arrival)
         answer = running.plan.answer
         assert isinstance(answer, ResponsesAnswer)
         try:
             row = replace(row, status="queued", body=answer.queued())
-            await self._rows.add(row)
+            # Others may have come since they were counted.
+            if not await self._rows.add(row, _MOST_BACKGROUND):
+                raise busy
         except BaseException as error:
             await self._inference.release(running)
             raise error from None

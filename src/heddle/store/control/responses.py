@@ -96,12 +96,18 @@ class Responses(RedactedRepository):
         body, items = await self._redaction.value(row.owner, [row.body, row.input])
         return replace(row, body=body, input=items)
 
-    async def add(self, row: ResponseRow) -> None:
-        """Store a response that is to be worked on by this server."""
+    async def add(self, row: ResponseRow, most: int = 2**31) -> bool:
+        """Store a response that is to be worked on by this server; False where its owner has `most` open ones."""
         row = await self._redacted(row)
         leased = {"lease_owner": self.instance.owner, "lease_until": _lease_end()}
-        statement = responses.insert().values(_responses.values(row) | leased)
-        await self._execute(statement, _size(row))
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(_count_open(row.owner)).scalar_one() >= most:
+                return False
+            connection.execute(responses.insert().values(_responses.values(row) | leased))
+            return True
+
+        return await self._executor.write(work, _size(row))
 
     async def store(self, row: ResponseRow, conversation_id: str | None, size: int = 0) -> None:
         """Store a response that has ended; its items become part of its conversation in the same transaction.
@@ -175,7 +181,7 @@ class Responses(RedactedRepository):
 
     async def count_open(self, owner: str) -> int:
         """How many responses of an owner are queued or at work in the background."""
-        return await self._count(responses, _c.owner == owner, _c.status.in_(OPEN))
+        return await self._scalar(_count_open(owner)) or 0
 
     @writes
     def forget_older(self, connection: sa.Connection, before: int) -> int:
@@ -300,6 +306,10 @@ def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Jso
 
 def _lease_end() -> Any:
     return database_time() + int(LEASE_SECONDS * SECOND)
+
+
+def _count_open(owner: str) -> "sa.Select[int]":
+    return sa.select(sa.func.count()).select_from(responses).where(_c.owner == owner, _c.status.in_(OPEN))
 
 
 def _size(row: ResponseRow) -> int:
