@@ -1,6 +1,5 @@
 """Other servers of models, of the settings or entered on the settings page, and which of them a model name means."""
 
-import json
 import os
 import re
 import ssl
@@ -17,7 +16,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.projects import RuntimeRow
 from heddle.store.secrets import Secrets
-from heddle.wire import refs
+from heddle.wire import jsontext, refs
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontext import split_lines
 from heddle.wire.jsontypes import Json
@@ -153,8 +152,8 @@ class ProviderClient:
 
     def _object(self, text: bytes) -> Json:
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+            value = jsontext.loads_text(text)
+        except ValueError:
             value = None
         if not isinstance(value, dict):
             raise ProviderFailed(f"{self._provider.name} answered no JSON object")
@@ -189,10 +188,11 @@ class ProviderClient:
             if len(text) > _ERROR_BYTES:
                 break
         try:
-            told = _message(json.loads(text))
-        except (ValueError, RecursionError):
+            told = _message(jsontext.loads_text(text))
+        except ValueError:
             told = text[:500].decode("utf-8", "replace")
-        wait = {"Retry-After": response.headers["retry-after"]} if "retry-after" in response.headers else None
+        said = response.headers.get("retry-after", "")
+        wait = {"Retry-After": said} if said and said.isascii() else None
         reason = f"{self._provider.name} answered {response.status_code}: {told}"
         return ProviderFailed(reason, response.status_code, wait)
 
