@@ -83,6 +83,16 @@ def test_every_target_is_told_and_tried_by_itself(place: Place) -> None:
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\v", "\x1c", "\x85", "\u2028", "\0"])
+def test_a_name_of_several_lines_is_mailed_as_one(place: Place, end: str) -> None:
+    """Its mail was tried every five seconds for ever."""
+    project, before = f"team/lines{ord(end)}", len(place.mail.mails)
+    made = place.create(project, [{"kind": "email", "to": ["ann@example.com"]}], name=f"one{end}two")
+    assert made.status_code == 200, made.text
+    until(lambda: len(place.mail.mails) > before, "the mail")
+    assert place.mail.mails[before]["Subject"] == f"one two is firing in {project}"
+
+
 def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
     project = "team/one"
     targets = [{"kind": "slack", "url": f"{place.url}/services/A"}, {"kind": "email", "to": ["ann@example.com"]}]

@@ -102,6 +102,8 @@ def test_what_is_no_archive_is_refused(archive: Path, target: HeddleProcess) -> 
     for content, renamed, reason in (
         (b"hello", [], "is no whole archive"),
         (whole[: len(whole) // 2], [], "is no"),
+        (whole[:512], [], "is no whole archive"),
+        (whole[:600], [], "is no whole archive"),
         (whole, ["unknown/project=a/b"], "holds no project"),
         (whole, [f"{OLD}=nothing"], "nothing"),
         (archive_of(), [], "holds no project"),

@@ -102,3 +102,33 @@ def test_odd_questions(path: str, client: httpx.Client) -> None:
 def test_credentials_that_cannot_be_read(credentials: bytes, path: str, client: httpx.Client) -> None:
     answer = httpx.get(client.base_url.join(path), headers={b"authorization": credentials})
     assert answer.status_code in (200, 400, 401), answer.text[:300]
+
+
+ODD_TIMES = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
+
+
+@pytest.mark.parametrize("at", ODD_TIMES)
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("v2/scores", "fromTimestamp"),
+        ("v3/scores", "toTimestamp"),
+        ("observations", "fromStartTime"),
+        ("v2/observations", "toStartTime"),
+        ("traces", "toTimestamp"),
+        ("v2/prompts", "fromUpdatedAt"),
+        ("dataset-items?datasetName=known_set", "version"),
+    ],
+)
+def test_times_outside_the_calendar_are_refused(path: str, name: str, at: str, client: httpx.Client) -> None:
+    told = client.get(path, params={**dict(httpx.URL(path).params), name: at})
+    assert told.status_code == 400 and "outside the calendar" in told.json()["message"]
+
+
+@pytest.mark.parametrize("at", ODD_TIMES)
+def test_scores_of_times_outside_the_calendar_are_refused(at: str, client: httpx.Client) -> None:
+    assert client.post("scores", json={**SCORE, "timestamp": at}).status_code == 400
+    event = {"id": "e", "type": "score-create", "timestamp": at, "body": {"name": "n", "value": 1, "traceId": "t"}}
+    told = client.post("ingestion", json={"batch": [event]})
+    assert told.status_code == 207 and told.json()["successes"] == []
+    assert "outside the calendar" in told.json()["errors"][0]["message"]

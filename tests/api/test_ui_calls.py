@@ -96,6 +96,13 @@ def test_a_row_shows_what_matters(wire: Wire) -> None:
     assert "status" not in row and "child" not in row, "success and roots go without saying"
 
 
+def test_a_failure_that_is_nested_without_end_is_shown(wire: Wire) -> None:
+    """It was a 500 for the whole page."""
+    store(wire, call(wire, datetime.now(UTC), exception="[" * 5000))
+    [row] = rows(wire.post("/_ui/api/calls"))
+    assert row["error"].startswith("[[[")
+
+
 @pytest.mark.parametrize("sort", ["-started_at", "started_at", "-latency"])
 def test_pages_lead_there_and_back(wire: Wire, sort: str) -> None:
     now = datetime.now(UTC)

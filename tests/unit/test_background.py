@@ -10,7 +10,9 @@ import pytest
 from heddle.evals import monitors
 from heddle.evals.monitors import Monitors
 from heddle.settings import Settings
+from heddle.store.control.monitors import AlertRow
 from heddle.store.sqlite.store import open_store
+from heddle.trace.alerts import service
 from heddle.trace.alerts.service import AlertService
 from heddle.trace.project import Retention
 from tests.support.patience import strain
@@ -49,6 +51,41 @@ def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             purging.cancel()
             await asyncio.gather(purging, return_exceptions=True)
             await watching.stop()
+            await alerts.stop()
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_message_that_cannot_be_made_counts_its_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried every five seconds for ever, and nobody who asked was told."""
+
+    async def main() -> None:
+        settings = Settings(data=str(tmp_path), alert_interval=60)
+        store = await open_store(settings)
+        told, outcomes = asyncio.Event(), list[str]()
+
+        async def send(*_given: Any) -> str:
+            raise RuntimeError("a fault of ours")
+
+        def count(outcome: str) -> None:
+            outcomes.append(outcome)
+            told.set()
+
+        monkeypatch.setattr(service, "send", send)
+        alerts = AlertService(settings, store, count)
+        rule = {"webhook_url": "http://x"}
+        row = AlertRow(
+            id="a", project="p", name="n", is_enabled=False, rule=rule, secret="s", created_at=1, created_by="u"
+        )
+        assert await store.alerts.create(row, 1)
+        await alerts.start()
+        try:
+            await alerts.test(row)
+            await asyncio.wait_for(told.wait(), 30 * strain())
+            [message] = await store.alert_deliveries.query("p", "a", 10, 0)
+            assert (outcomes, message.attempts, message.error) == (["put_off"], 1, "Internal server error")
+        finally:
             await alerts.stop()
             await store.close()
 

@@ -111,6 +111,9 @@ def test_a_word_with_digits_is_an_id_where_it_is_long_or_mixed(word: str, kept: 
         ("ValueError: no", "ValueError: no"),
         ("", ""),
         ("5", "5"),
+        ('{"message": "half \\ud800"}', "half \ufffd"),
+        ("[" * 5000, "[" * 5000),
+        ('{"a":' * 5000, '{"a":' * 5000),
     ],
 )
 def test_the_problem_of_a_call_is_the_message(exception: str, problem: str) -> None:

@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from heddle.errors import HeddleError
 from heddle.mcp.calls import find_calls
+from heddle.mcp.text import follow_path
 from heddle.remote import Project
 
 Json = dict[str, Any]
@@ -72,3 +74,9 @@ def test_a_page_holds_one_call_at_a_time() -> None:
     remote = SimpleNamespace(lines=lines, post=asked.post)
     text = find_calls(Project(cast(Any, remote), "team/shop"), limit=6)
     assert len(alive) == text.count("- 2026") == 6 and max(alive) <= 1
+
+
+def test_a_path_into_a_text_that_is_nested_without_end_leads_nowhere() -> None:
+    assert follow_path({"output": '{"a": [7]}'}, "output.a.0") == 7
+    with pytest.raises(HeddleError, match="output has no '0'"):
+        follow_path({"output": "[" * 5000}, "output.0")

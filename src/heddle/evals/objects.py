@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeGuard
 import orjson
 
 from heddle.auth import Caller
-from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound
+from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.store.base import Store
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
@@ -391,8 +391,8 @@ class StructuredModel(Model):
         if not isinstance(content, str) or not content.strip():
             raise InvalidRequest("The model answered nothing where JSON was asked for")
         try:
-            value = jsontext.loads(jsontext.clean_text(content).encode())
-        except HeddleError:
+            value = jsontext.loads_text(content)
+        except ValueError:
             raise InvalidRequest(f"The model answered no JSON: {content[:200]!r}") from None
         if jsontext.depth(value) > DEEPEST_ANSWER:
             raise InvalidRequest(f"The model's answer is nested deeper than {DEEPEST_ANSWER} levels")

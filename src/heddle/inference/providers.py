@@ -198,7 +198,8 @@ class ProviderClient:
             told = _message(jsontext.loads(text))
         except HeddleError:
             told = text[:500].decode("utf-8", "replace")
-        wait = {"Retry-After": response.headers["retry-after"]} if "retry-after" in response.headers else None
+        said = response.headers.get("retry-after", "")
+        wait = {"Retry-After": said} if said and said.isascii() else None
         reason = f"{self._provider.name} answered {response.status_code}: {told}"
         return ProviderFailed(reason, response.status_code, wait)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heddle.errors import HeddleError
+from heddle.wire import jsontext
 from heddle.wire.call_summary import Call, cost_of, name_of, problem_of, tokens_of
 from heddle.wire.jsontypes import is_index
 
@@ -68,7 +69,7 @@ def follow_path(value: Any, path: str) -> Any:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return jsontext.loads_text(text)
     except ValueError:
         return text
 

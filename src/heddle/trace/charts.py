@@ -16,7 +16,6 @@ from heddle.errors import ValidationFailed
 from heddle.http.routing import PricesDep, ProjectReq, Reader, ResponseModel, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
-from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.chart_measure import ChartMeasure
 from heddle.wire import times
@@ -140,9 +139,9 @@ async def calls_aggregate(body: CallsAggregateReq, caller: Reader, store: StoreD
 
 
 async def _range(store: Store, project: str, body: CallsAggregateReq) -> tuple[int, int]:
-    end = times.now() if body.end is None else instant(body.end)
+    end = times.now() if body.end is None else times.to_micros(body.end)
     if body.start is not None:
-        start = instant(body.start)
+        start = times.to_micros(body.start)
     else:
         bounds = await store.call_aggregates.bounds(project)
         start = end - times.DAY if bounds is None else min(bounds[0], end)

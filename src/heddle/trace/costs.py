@@ -18,7 +18,6 @@ from heddle.http.routing import (
     group,
 )
 from heddle.store.control.costs import PriceRow
-from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq, answer_rows, purge_ids
 from heddle.wire import times
 
@@ -101,7 +100,7 @@ def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
         id=times.uuid7(),
         llm_id=llm_id,
         provider_id=cost.provider_id or "default",
-        effective_date=at if cost.effective_date is None else instant(cost.effective_date),
+        effective_date=at if cost.effective_date is None else times.to_micros(cost.effective_date),
         **{name: getattr(cost, name) for name in _PRICES},
         prompt_token_cost_unit=cost.prompt_token_cost_unit or "USD",
         completion_token_cost_unit=cost.completion_token_cost_unit or "USD",

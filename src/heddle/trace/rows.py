@@ -14,7 +14,6 @@ from heddle.http.routing import ProjectReq, answer
 from heddle.settings import Settings
 from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
-from heddle.trace.calls.packing import instant
 from heddle.wire import jsontext, refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
@@ -112,7 +111,7 @@ class TimeRangeReq(ProjectReq):
 
     def bounds(self, most_days: int) -> tuple[int, int]:
         """Start and end in microseconds; raises ValidationFailed for a range that ends too early, or is too long."""
-        start, end = instant(self.start), times.now() if self.end is None else instant(self.end)
+        start, end = times.to_micros(self.start), times.now() if self.end is None else times.to_micros(self.end)
         if end < start or end - start > most_days * times.DAY:
             told = f"end must be after start, and the range at most {most_days} days"
             raise ValidationFailed.at(["body", "end"], told)

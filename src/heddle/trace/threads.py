@@ -22,7 +22,6 @@ from heddle.http.routing import (
     local,
 )
 from heddle.trace.calls.models import PageReq, SortBy
-from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
 from heddle.wire import times
 from heddle.wire.batched import batched
@@ -86,8 +85,8 @@ async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, store: Sto
     chosen = body.filter or ThreadsQueryFilter()
     if len(chosen.thread_ids or ()) > MAX_FILTER_ENTRIES:
         raise InvalidRequest(f"filter.thread_ids has more than {MAX_FILTER_ENTRIES} entries")
-    after = instant(chosen.after_datetime) if chosen.after_datetime else None
-    before = instant(chosen.before_datetime) if chosen.before_datetime else None
+    after = times.to_micros(chosen.after_datetime) if chosen.after_datetime else None
+    before = times.to_micros(chosen.before_datetime) if chosen.before_datetime else None
     rows = await store.calls.threads(project, chosen.thread_ids, after, before)
     for term in reversed(body.sort_by or [SortBy(field="last_updated", direction="desc")]):
         rows = _sorted(rows, SORT_KEYS[term.field], term.direction == "desc")

@@ -173,7 +173,8 @@ class ArchiveReader:
             name, content = next(members, ("", io.BytesIO()))
             if name != HEADER:
                 raise HeddleError(f"{source} is no archive of heddle: it does not begin with {HEADER}")
-            self.header = _header(source, content.read())
+            with self._reading():
+                self.header = _header(source, content.read())
 
     def members(self) -> Iterator[tuple[str, IO[bytes]]]:
         """Every member but header and manifest, with its content, which is to be read before the next."""
@@ -186,7 +187,8 @@ class ArchiveReader:
         blobs = blob_bytes = 0
         for name, content in self._members():
             if name == MANIFEST:
-                manifest = _manifest(self._source, content.read())
+                with self._reading():
+                    manifest = _manifest(self._source, content.read())
                 continue
             with self._reading():
                 digest, size = _copy(content, None)

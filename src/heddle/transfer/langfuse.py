@@ -7,7 +7,6 @@ import csv
 import gzip
 import hashlib
 import io
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -192,9 +191,9 @@ def _read_file(path: Path) -> Iterator[Json]:
             csv.field_size_limit(sys.maxsize)
             yield from ({key: value or None for key, value in row.items()} for row in csv.DictReader(content))
         elif name.endswith(".jsonl"):
-            yield from (json.loads(line) for line in content if line.strip())
+            yield from (jsontext.loads_text(line) for line in content if line.strip())
         else:
-            yield from json.load(content)
+            yield from jsontext.loads_text(content.read())
 
 
 def _open_text(path: Path) -> IO[str]:
@@ -214,7 +213,7 @@ def _object_of(value: Any) -> Json:
     """A field that is an object, or the JSON text of one."""
     if isinstance(value, str) and value.strip():
         try:
-            value = json.loads(value)
+            value = jsontext.loads_text(value)
         except ValueError:
             return {}
     return value if isinstance(value, dict) else {}

@@ -1,7 +1,6 @@
 """What an archive holds of the control tables: which columns, of which shape, and whose the rows are."""
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from heddle.store.control.inference import adapters
 from heddle.store.control.project_tables import PROJECT_TABLES
 from heddle.store.control.training import train_jobs
 from heddle.store.control.training_models import train_checkpoints, train_models
-from heddle.wire import refs
+from heddle.wire import jsontext, refs
 from heddle.wire.redaction import RedactionRules
 
 
@@ -44,14 +43,14 @@ def public_part(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
 def without_permissions(row: Mapping[str, Any]) -> str:
     """Who asked for a job, without what their key allowed, as the column holds it."""
     caller: dict[str, Any] = {"user": author_of(row), "scopes": [], "entity": None, "project": row.get("project_id")}
-    return json.dumps(caller | {"key_id": None})
+    return jsontext.dumps(caller | {"key_id": None})
 
 
 def author_of(row: Mapping[str, Any]) -> str:
     """Who asked for a job of an archive, empty where it does not say so."""
     caller = row.get("caller")
     with contextlib.suppress(ValueError):
-        caller = json.loads(caller) if isinstance(caller, str) else None
+        caller = jsontext.loads_text(caller) if isinstance(caller, str) else None
     user = row.get("user") or (caller.get("user") if isinstance(caller, dict) else None)
     return user[:256] if isinstance(user, str) else ""
 

@@ -6,7 +6,7 @@ records below other projects' records, contents that the archive does not hold.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.store.control.repository import stored_type
+from heddle.trace.project import MAX_RETENTION_DAYS
 from heddle.transfer import schema
 from heddle.transfer.archive import (
     BLOBS,
@@ -28,7 +29,7 @@ from heddle.transfer.archive import (
     read_records,
 )
 from heddle.transfer.records import PartialTable
-from heddle.wire import jsontext, refs
+from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import COLUMNS, STATUS_WORDS, CallColumn, ColumnType
 
 Check = Callable[[Any], str | None]
@@ -40,7 +41,6 @@ _SHORT = 1 << 20
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA256_OR_NONE = re.compile(r"([0-9a-f]{64})?")
-_LONG, _INTEGER = 2**63, 2**31
 
 
 def is_text(value: Any) -> str | None:
@@ -88,14 +88,24 @@ def is_number(value: Any) -> str | None:
     return None if is_one and math.isfinite(value) else "is no number"
 
 
-def is_whole(bound: int) -> Check:
-    """Whether it is a whole number between -bound and bound."""
+def is_whole(first: int, last: int, what: str = "whole number in reach") -> Check:
+    """Whether it is a whole number of a range."""
 
     def check(value: Any) -> str | None:
-        is_one = isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
-        return None if is_one else "is no whole number in reach"
+        is_one = isinstance(value, int) and not isinstance(value, bool) and first <= value <= last
+        return None if is_one else f"is no {what}"
 
     return check
+
+
+is_long, is_integer = is_whole(-(2**63), 2**63 - 1), is_whole(-(2**31), 2**31 - 1)
+is_instant = is_whole(times.FIRST, times.LAST, "instant of the calendar")
+_RANGES: Mapping[str, Check] = {
+    "retention_days": is_whole(1, MAX_RETENTION_DAYS),
+    "day": is_whole(times.FIRST // times.DAY, times.LAST // times.DAY, "day of the calendar"),
+    **dict.fromkeys(("at", "effective_date", "not_before", "lease_until"), is_instant),
+}
+"""Of columns whose numbers mean a time, beside those that end with `_at`."""
 
 
 def matches(pattern: re.Pattern[str], what: str) -> Check:
@@ -126,7 +136,7 @@ def checks(group: str) -> dict[str, tuple[Check, bool]]:
     if group == TABLE_ROWS:
         return {name: (is_json if name == "val" else is_text, False) for name in ("project", "digest", "val")}
     if group == TABLE_CHUNKS:
-        counts = dict.fromkeys(("row_count", "chunk"), (is_whole(_LONG), False))
+        counts = dict.fromkeys(("row_count", "chunk"), (is_long, False))
         return {"project": (is_text, False), "digest": (is_text, False), "row_digests": (is_digests, False), **counts}
     moved = schema.BY_NAME[group.removeprefix(RECORDS + "/")]
     return {column.name: (_check_of(column), _is_optional(column)) for column in moved.columns}
@@ -148,7 +158,9 @@ def _check_of(column: "sa.Column[Any]") -> Check:
         return is_text
     if isinstance(kept, sa.Float):
         return is_number
-    return is_whole(_LONG if isinstance(kept, sa.BigInteger) else _INTEGER)
+    if column.name.endswith("_at"):
+        return is_instant
+    return _RANGES.get(column.name, is_long if isinstance(kept, sa.BigInteger) else is_integer)
 
 
 def _is_optional(column: "sa.Column[Any]") -> bool:
@@ -157,8 +169,10 @@ def _is_optional(column: "sa.Column[Any]") -> bool:
 
 
 def _check_of_call(column: CallColumn) -> Check:
-    if column.type in (ColumnType.INTEGER, ColumnType.INSTANT):
-        return is_whole(_LONG)
+    if column.type is ColumnType.INSTANT:
+        return is_instant
+    if column.type is ColumnType.INTEGER:
+        return is_long
     return is_json if column.type is ColumnType.JSON else is_text
 
 

@@ -1,11 +1,11 @@
 """What people read of a call: its name, tokens, cost and failure; and what failures have in common."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from heddle.wire import jsontext
 from heddle.wire.refs import operation_name
 
 Call = Mapping[str, Any]
@@ -45,8 +45,10 @@ def cost_of(costs: Mapping[str, Mapping[str, Any]] | None) -> float | None:
 def problem_of(exception: str) -> str:
     """The message of an exception; SDKs send it as JSON text or as a traceback whose last line says what happened."""
     try:
-        body = json.loads(exception)
+        body = jsontext.loads_text(exception) if exception.lstrip()[:1] == "{" else None
     except ValueError:
+        body = None
+    if body is None:
         lines = exception.strip().splitlines()
         return lines[-1] if lines and lines[0].startswith("Traceback") else exception
     if not isinstance(body, dict) or "message" not in body:
@@ -137,8 +139,8 @@ def read_error(exception: str) -> CallError:
 
 def _read_json(text: str) -> CallError | None:
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
+        body = jsontext.loads_text(text)
+    except ValueError:
         return None
     if not isinstance(body, dict) or "message" not in body:
         return None

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.errors import HeddleError, InvalidRequest, ValidationFailed
 
 PIECE_BYTES = 1 << 16
 MAX_PIECE_NESTING = 1000
@@ -287,6 +287,14 @@ def loads(data: bytes, keep_non_finite: bool = False, max_depth: int = MAX_DEPTH
     if max_depth < len(data) and data.count(b"[") + data.count(b"{") > max_depth:
         check_depth(value, max_depth)
     return value
+
+
+def loads_text(text: str | bytes) -> Any:
+    """The value of JSON that is kept or answered as a text, read as `loads` does; raises ValueError for none."""
+    try:
+        return loads(clean_text(text).encode() if isinstance(text, str) else text)
+    except HeddleError as error:
+        raise ValueError(error.reason) from None
 
 
 def check_depth(value: Any, max_depth: int = MAX_DEPTH) -> None:

@@ -21,14 +21,21 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def to_micros(instant: datetime) -> int:
-    """Microseconds of a datetime; a naive one is taken as UTC."""
-    since = (instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)) - EPOCH
+def _since_epoch(instant: datetime) -> int:
+    since = instant - EPOCH
     return since.days * DAY + since.seconds * SECOND + since.microseconds
 
 
-FIRST, LAST = (to_micros(edge.replace(tzinfo=UTC)) for edge in (datetime.min, datetime.max))
+FIRST, LAST = (_since_epoch(edge.replace(tzinfo=UTC)) for edge in (datetime.min, datetime.max))
 """The first and the last instant of the calendar."""
+
+
+def to_micros(instant: datetime) -> int:
+    """Microseconds of a datetime; a naive one is taken as UTC. Raises InvalidRequest outside its years 1 to 9999."""
+    micros = _since_epoch(instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC))
+    if not FIRST <= micros <= LAST:
+        raise InvalidRequest(f"The time {instant.isoformat()} lies outside the calendar")
+    return micros
 
 
 def to_datetime(micros: int) -> datetime:
@@ -57,7 +64,7 @@ def parse(text: str) -> int | None:
     """Microseconds of ISO text (a bare date is midnight UTC), or None when it is no instant."""
     try:
         return to_micros(datetime.fromisoformat(text.strip()))
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, InvalidRequest):
         return None
 
 

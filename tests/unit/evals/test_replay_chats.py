@@ -50,6 +50,15 @@ def test_tool_turns_stay_whole() -> None:
     ]
 
 
+def test_messages_in_a_text_are_read_as_a_body_is() -> None:
+    assert chat({"messages": '[{"role": "user", "content": "\\ud800"}]'}).messages == [
+        {"role": "user", "content": "\ufffd"}
+    ]
+    deep = "[" * 500 + "]" * 500
+    found = read_chat({"model": "m", "messages": f'[{{"role": "user", "content": "q", "tool_calls": {deep}}}]'}, {})
+    assert isinstance(found, str), "one call that is nested too deep ended the replay of all"
+
+
 def test_a_stored_prompt_and_its_variables_go_along() -> None:
     found = chat({"model": "m", "messages": [], "prompt": "greeting:v1", "template_vars": {"name": "Ada"}})
     assert (found.prompt, found.variables, found.messages) == ("greeting:v1", {"name": "Ada"}, [])

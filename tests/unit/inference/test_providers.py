@@ -69,6 +69,16 @@ def test_an_answer_that_only_drips_ends_with_the_time_for_it() -> None:
         asyncio.run(ProviderClient(Provider("p", fake.url), seconds=0.5).complete({**BODY, "model": "model-drips"}))
 
 
+def test_answers_hold_nothing_that_cannot_be_stored() -> None:
+    """A model whose name was half a surrogate pair ended the evaluation that asked it."""
+    with FakeProvider() as fake:
+        client = ProviderClient(Provider("p", fake.url))
+        answer = asyncio.run(client.complete({**BODY, "model": "model-odd"}))
+        assert answer == {"model": "\ufffd", "choices": [], "usage": {"total_tokens": None}}
+        with pytest.raises(ProviderFailed, match="p answered 429: \ufffd"):
+            asyncio.run(client.complete({**BODY, "model": "model-oddly-wrong"}))
+
+
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_answers_are_read_as_far_as_they_may_be_large(is_stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed, a provider's answer of a few MB was gigabytes here."""

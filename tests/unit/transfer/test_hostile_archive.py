@@ -255,6 +255,23 @@ def test_every_column_of_every_record_has_its_type(tmp_path: Path) -> None:
     assert sorted(metadata.tables) and not (tmp_path / "target").exists()
 
 
+@pytest.mark.parametrize("at", [times.FIRST - 1, times.LAST + 1])
+def test_every_instant_of_every_record_lies_in_the_calendar(tmp_path: Path, at: int) -> None:
+    """One that does not took every list away that shows it, such as that of all projects of the server."""
+    wrong = [("calls", call(), name) for name in ("started_at", "ended_at")]
+    for moved in schema.EXPORTED:
+        table = moved.table.name
+        for name in [str(column.name) for column in moved.columns]:
+            if name.endswith("_at") or name in ("at", "effective_date", "retention_days", "day"):
+                wrong.append((table, row(table), name))
+    assert len(wrong) > 40
+    for table, given, name in wrong:
+        evil = build(tmp_path / "evil", lines((table, given | {name: at})))
+        with pytest.raises(HeddleError, match=rf"record 1, column {name}: "):
+            asyncio.run(import_archive(of(tmp_path / "target"), evil, ()))
+    assert not (tmp_path / "target").exists()
+
+
 def test_json_of_every_column_has_its_shape(tmp_path: Path) -> None:
     """What a reader would take apart: neither a number instead of an object or a list, nor items of another type."""
     for table, columns in schema.JSON_COLUMNS.items():

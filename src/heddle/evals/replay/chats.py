@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heddle.evals.objects import ChatRequest, Message
 from heddle.evals.replay.schemas import ReplayParams
+from heddle.wire import jsontext
 from heddle.wire.conversation.call import answer_of
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY
@@ -106,8 +107,8 @@ def _listed(request: ChatRequest) -> list[Any] | None:
 def _parsed(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+            return jsontext.loads_text(value)
+        except ValueError:
             return value
     return value
 

@@ -1,7 +1,6 @@
 """What a client of messages receives: a message of content blocks, whole or as events."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 
 from heddle.errors import HeddleError
@@ -10,6 +9,7 @@ from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.wire import Answer, Shape, count_tokens
 from heddle.inference.messages.conversation import seal
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, ReasoningDelta
+from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
 
 
@@ -171,7 +171,7 @@ class MessagesAnswer(Answer):
 def _input(arguments: str) -> Json:
     """The arguments of a call; what is no object, because the call was cut, under a name of its own."""
     try:
-        found = json.loads(arguments)
+        found = jsontext.loads_text(arguments)
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"unfinished": arguments}

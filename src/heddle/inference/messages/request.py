@@ -1,6 +1,5 @@
 """The body of POST /v1/messages, and the chat request that it stands for."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from heddle.inference.messages.conversation import ContentBlock, Conversation, I
 from heddle.inference.prompt.template import ContextExceeded
 from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.tools.formats import FunctionName, NamedToolChoice, Tool, ToolChoice, make_tool
+from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LazyModel
 
@@ -197,7 +197,7 @@ def read_user(user_id: str | None) -> tuple[str | None, str | None]:
         return None, None
     if user_id.startswith("{"):
         try:
-            found = json.loads(user_id)
+            found = jsontext.loads_text(user_id)
         except ValueError:
             return user_id, None
         session = found.get("session_id")

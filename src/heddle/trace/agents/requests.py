@@ -19,7 +19,7 @@ from heddle.store.control.agents.fields import (
 )
 from heddle.store.control.row_queries import Sort
 from heddle.trace.agents.responses import AgentSpanStatsColumn
-from heddle.trace.calls.packing import instant
+from heddle.wire import times
 from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, percentile_name
 from heddle.wire.calls import MAX_SORT_TERMS
@@ -129,7 +129,7 @@ class AgentSpanGroupFilter(RequestModel):
 
     def filter(self, default: tuple[Key, ...]) -> GroupFilter:
         """What the store filters by; without groups of its own it looks at the default ones."""
-        low, high = (instant(bound) if isinstance(bound, datetime) else bound for bound in (self.min, self.max))
+        low, high = (times.to_micros(bound) if isinstance(bound, datetime) else bound for bound in (self.min, self.max))
         is_instant = isinstance(self.min if self.min is not None else self.max, datetime)
         return GroupFilter(groups(self.group_by) or default, self.measure.measure(), low, high, is_instant)
 

@@ -11,7 +11,6 @@ from heddle.errors import InvalidRequest
 from heddle.store.base import Store
 from heddle.store.control.agents.fields import Prices, SpanFilter, Targets
 from heddle.trace.agents.requests import AgentSignalFilter, InsightFilter, RatingCondition
-from heddle.trace.calls.packing import instant
 from heddle.trace.calls.read import retention_of
 from heddle.trace.prices import default_prices
 from heddle.wire import refs, times
@@ -28,7 +27,7 @@ MAX_PRICED_MODELS = 300
 
 
 def _micros(moment: datetime | None) -> int | None:
-    return None if moment is None else instant(moment)
+    return None if moment is None else times.to_micros(moment)
 
 
 async def kept_since(store: Store, project: str) -> int | None:

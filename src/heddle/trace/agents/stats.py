@@ -15,7 +15,6 @@ from heddle.store.control.agents.fields import CUSTOM_TYPES, NUMBER, STRING, ZER
 from heddle.trace.agents import select
 from heddle.trace.agents.requests import AgentSpanStatsNumericBucketSpec, AgentSpanStatsReq, column, groups
 from heddle.trace.agents.responses import AgentSpanStatsColumn, AgentSpanStatsRes
-from heddle.trace.calls.packing import instant
 from heddle.wire import times
 from heddle.wire.aggregates import Key, uniform_runs
 from heddle.wire.buckets import MAX_RANGE_DAYS, check_figures, make_buckets
@@ -33,7 +32,7 @@ async def agents_spans_stats(body: AgentSpanStatsReq, caller: Reader, store: Sto
     """Figures over spans, by time and group, or by ranges of a number."""
     project = caller.open(body.project_id)
     select.refuse_insights(body.insight_filters)
-    start, end = instant(body.start), times.now() if body.end is None else instant(body.end)
+    start, end = times.to_micros(body.start), times.now() if body.end is None else times.to_micros(body.end)
     _check_range(body, start, end)
     selected = await select.span_filter(
         store,

@@ -367,6 +367,9 @@ class Sender(Runner[DeliveryRow]):
             return await send(self._settings, row, target, delivery)
         except HeddleError as error:
             return error.reason
+        except Exception:  # a fault of ours: the log gets the traceback, the message counts its attempt
+            self.logger.exception("message %s could not be sent", delivery.id)
+            return "Internal server error"
 
 
 class AlertService:

@@ -178,7 +178,7 @@ def _text(settings: Settings, delivery: DeliveryRow, escape: Any) -> str:
     rule, project = data["rule"], refs.external_project(delivery.project) or ""
     value = "none" if data["value"] is None else f"{data['value']:.6g}"
     lines = [
-        f"{escape(data['name'])} {_WORDS[delivery.event]} in {escape(project)}",
+        f"{escape(_one_line(data['name']))} {_WORDS[delivery.event]} in {escape(project)}",
         f"{rule['metric']} is {value}; the line is {rule['operator']} {rule['threshold']:g} "
         f"over {rule['window_seconds']} s".replace("<", escape("<")).replace(">", escape(">")),
     ]
@@ -187,6 +187,11 @@ def _text(settings: Settings, delivery: DeliveryRow, escape: Any) -> str:
     if settings.public_url != "none":
         lines.append(f"{settings.public_url.rstrip('/')}/{project}/weave/alerts")
     return "\n".join(lines)
+
+
+def _one_line(name: str) -> str:
+    """A name as a subject may hold it: ends of lines, of which Unicode has ten, and other controls are spaces."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())
 
 
 def _escaped(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -106,7 +105,7 @@ class Packer:
             id=_identifier(call_id, "id"),
             trace_id=_identifier(trace_id, "trace_id"),
             op_name=call.op_name,
-            started_at=instant(call.started_at),
+            started_at=times.to_micros(call.started_at),
             inputs="",
             attributes="",
             user=self._user,
@@ -128,7 +127,7 @@ class Packer:
         end = End(
             project=project,
             id=_identifier(call.id, "id"),
-            ended_at=instant(call.ended_at),
+            ended_at=times.to_micros(call.ended_at),
             output=None,
             summary="",
             status=_status(call.exception, summary),
@@ -305,14 +304,6 @@ def _plain(call: BaseModel, *, of_end: bool) -> dict[str, Any]:
         if type(value) is int and not -_MAX_STEP <= value <= _MAX_STEP:
             raise ValidationFailed.at(["body", "wb_run_step"], "Input should be a 64-bit integer", "int_parsing_size")
     return dict(zip(names, values, strict=True))
-
-
-def instant(moment: datetime) -> int:
-    """Microseconds of a request's datetime; raises InvalidRequest outside the years 1 to 9999 of UTC."""
-    micros = times.to_micros(moment)
-    if not times.FIRST <= micros <= times.LAST:
-        raise InvalidRequest(f"The time {moment.isoformat()} lies outside the calendar")
-    return micros
 
 
 def run_id(run: str | None, project: str) -> str | None:

@@ -16,7 +16,6 @@ from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
 from heddle.store.control.feedback import Window
 from heddle.text_cache import cache_texts
-from heddle.trace.calls.packing import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq
 from heddle.wire import jsontext, refs, times
 from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, MAX_RANGE_DAYS, AggregationType
@@ -126,8 +125,8 @@ class FeedbackWindowReq(ProjectReq):
 
     def window(self) -> Window:
         """The range in the store's terms; it ends now when no end is given."""
-        end = times.now() if self.end is None else instant(self.end)
-        return Window(instant(self.start), end, self.feedback_type, self.trigger_ref)
+        end = times.now() if self.end is None else times.to_micros(self.end)
+        return Window(times.to_micros(self.start), end, self.feedback_type, self.trigger_ref)
 
 
 def _aware(instant: datetime) -> datetime:

@@ -191,16 +191,17 @@ def _media_in(value: Any, levels: int = _MOST_LEVELS) -> Iterator[Json]:
 
 def _line(value: Any, length: int = _LINE_LENGTH) -> str:
     """Any JSON value on one line, cut."""
-    if value is None:
+    if value is None or length <= 0:
         return ""
     if isinstance(value, str):
         said = refs.label(value) if value.startswith(refs.INTERNAL) else value
         said = problem_of(said) if said.startswith("Traceback") else said[: 5 * length]
         return _cut(_MARKS.sub("", said), length)
     if isinstance(value, Mapping):
-        return _cut(_custom(value) if value.get("_type") == "CustomWeaveType" else _pairs(_first_row(value)), length)
+        is_custom = value.get("_type") == "CustomWeaveType"
+        return _cut(_custom(value, length) if is_custom else _pairs(_first_row(value), length), length)
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return _cut(f"{len(value)} {'row' if len(value) == 1 else 'rows'}: {_pairs(value[0])}", length)
+        return _cut(f"{len(value)} {'row' if len(value) == 1 else 'rows'}: {_pairs(value[0], length)}", length)
     return _cut(orjson.dumps(_bound(value, length)).decode(), length)
 
 
@@ -210,27 +211,30 @@ def _first_row(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: column["0"] for name, column in value.items()} if is_frame else value
 
 
-def _custom(value: Mapping[str, Any]) -> str:
+def _custom(value: Mapping[str, Any], length: int) -> str:
     """What an object of an SDK says in words; of a picture or a file nothing."""
     told = value.get("val")
-    return _line(told.get("markup", told) if isinstance(told, dict) else told)
+    return _line(told.get("markup", told) if isinstance(told, dict) else told, length - 1)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, Any], length: int) -> str:
+    """Names with their values; each level has less room than the one around it, so that no depth is too much."""
     shown = islice(((name, value) for name, value in values.items() if not name.startswith("_")), _MOST_ITEMS)
-    lines = ((name, _line(value, 60), value) for name, value in shown)
+    lines = ((name, _line(value, min(60, length - 2)), value) for name, value in shown)
     return ", ".join(f"{name}: {line}" for name, line, value in lines if line or not isinstance(value, dict))
 
 
 def _bound(value: Any, length: int) -> Any:
-    """The beginning of a large value: what cannot be seen is not written."""
+    """The beginning of a large value: what cannot be seen, behind it or below it, is not written."""
+    if length <= 0:
+        return None
     if isinstance(value, str):
         return value[:length]
     if isinstance(value, list):
-        return [_bound(item, length) for item in value[:_MOST_ITEMS]]
+        return [_bound(item, length - 1) for item in value[:_MOST_ITEMS]]
     if isinstance(value, Mapping):
         items: Iterable[tuple[str, Any]] = list(value.items())[:_MOST_ITEMS]
-        return {name: _bound(item, length) for name, item in items}
+        return {name: _bound(item, length - 1) for name, item in items}
     return value
 
 
