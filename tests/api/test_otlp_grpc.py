@@ -1,5 +1,6 @@
 """OTLP over gRPC: the keys, projects, limits and answers of HTTP; and what a hostile client does not reach."""
 
+import contextlib
 import os
 import re
 import signal
@@ -158,6 +159,53 @@ def test_what_is_no_grpc_holds_up_nobody(served: tuple[HeddleProcess, int], proj
     assert len(Wire(server.url, project).calls()) == 1
     for connection in connections:
         connection.close()
+
+
+def connected(port: int) -> socket.socket:
+    """A connection, once the port listens."""
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def raw_call(port: int, path: bytes, **metadata: bytes) -> bytes:
+    """What is answered to an empty export with headers that no library sends, up to its status."""
+
+    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+        return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
+
+    named = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x", b"te": b"trailers"}
+    named |= {b"content-type": b"application/grpc"} | {name.encode(): value for name, value in metadata.items()}
+    headers = b"".join(
+        b"\0" + b"".join(bytes((len(text),)) + text for text in pair) for pair in named.items() if len(pair[1]) < 127
+    )
+    frames = frame(4, 0, 0, b"") + frame(1, 4, 1, headers) + frame(0, 1, 1, bytes(5))
+    with connected(port) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
+        answer = b""
+        while b"grpc-message" not in answer and (part := connection.recv(65_536)):
+            answer += part
+    return answer
+
+
+def test_a_method_that_is_no_text_ends_nothing(served: tuple[HeddleProcess, int], project: str) -> None:
+    """One such call closed the port until the next start of the server."""
+    server, port = served
+    (pid,) = children(server)
+    for number in range(1, 4):
+        raw_call(port, b"/\xff")
+        Client(port, project_id=project).send_until_taken(request(span(number)))
+    assert len(Wire(server.url, project).calls()) == 3
+    assert children(server) == [pid] and "listens anew" in server.log()
+    assert "UnicodeDecodeError" not in server.log()
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", "é/x".encode(), b"a\r\nx: y", b"a\0b", b"a\x7fb"])
+def test_metadata_that_no_header_holds_are_refused(value: bytes, served: tuple[HeddleProcess, int]) -> None:
+    server, port = served
+    answer = raw_call(port, EXPORT.encode(), project_id=value)
+    assert b"grpc-status\x013" in answer and b"The metadata project_id hold a character" in answer
+    assert "UnicodeEncodeError" not in server.log()
 
 
 def test_a_process_that_dies_is_started_again(served: tuple[HeddleProcess, int], project: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import httpx
 
-from heddle.errors import Busy, HeddleError, Unavailable
+from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
 from heddle.otlp_grpc.supervisor import Configuration
 from heddle.wire.otlp import PROTOBUF, decode_status, encode_status, status_code
 
@@ -139,6 +139,7 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def _answer(self, path: str, context: Any) -> bytes:
         metadata = {name: value for name, value in context.invocation_metadata() or () if name in self._passed_on}
+        metadata = {name: _header(name, value) for name, value in metadata.items()}
         await self._forwarder.check(path, metadata)
         async with self._admission.place(context.peer().rpartition(":")[0]):
             try:
@@ -150,6 +151,14 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         if not isinstance(message, bytes):
             message = b""
         return await self._forwarder.send(path, metadata, message)
+
+
+def _header(name: str, value: str) -> str:
+    """Metadata as a header; raises InvalidRequest for what none can hold."""
+    value = value.strip()
+    if not (value.isascii() and value.isprintable()):
+        raise InvalidRequest(f"The metadata {name} hold a character that no header holds")
+    return value
 
 
 def make_server(configuration: Configuration, forwarder: Forwarder) -> Any:
