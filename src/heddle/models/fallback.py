@@ -196,7 +196,7 @@ class FallbackModel:
                 self.adapted = PeftModel.from_pretrained(self.model, str(folder), adapter_name=name)
             else:
                 self.adapted.load_adapter(str(folder), adapter_name=name)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as problem:
+        except (OSError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError, AttributeError) as problem:
             raise ModelError(f"{folder}: cannot be loaded: {problem}") from None
         self.loaded_adapters += 1
         self.adapters[adapter_id] = name

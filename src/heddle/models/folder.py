@@ -73,6 +73,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path.parent}: {path.name} is missing") from None
     except (OSError, ValueError) as problem:
         raise ModelError(f"{path}: cannot be read: {problem}") from None
+    except RecursionError:
+        raise ModelError(f"{path}: cannot be read: it is nested too deep") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path}: expected a JSON object")
     return content

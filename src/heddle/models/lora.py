@@ -21,7 +21,7 @@ from heddle.models.interfaces import Linear, ModelError
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+_proj)\.lora_([AB])\.(?:default\.)?weight"
+    r"base_model\.model\.model\.layers\.(0|[1-9][0-9]{0,5})\.(?:self_attn|mlp)\.(\w+_proj)\.lora_([AB])\.(?:default\.)?weight"
 )
 NOT_APPLIED = (
     *("modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias"),
@@ -93,6 +93,8 @@ class ActiveAdapters:
         return mask
 
 
+LARGEST = 1e9
+"""Ranks and alphas are below it."""
 MOST_PATTERNS = 1_000
 LONGEST_PATTERN = 256
 MOST_REPEATS = 2
@@ -191,7 +193,12 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
         match = NAME.fullmatch(name)
         if match is None:
             raise ModelError(f"{folder}: tensor {name} is not a LoRA weight of a projection in a layer")
-        found.setdefault((int(match[1]), match[2]), {})[match[3]] = tensor
+        if not tensor.is_floating_point():
+            raise ModelError(f"{folder}: tensor {name} is of {tensor.dtype}, which is no type of weights")
+        pair = found.setdefault((int(match[1]), match[2]), {})
+        if match[3] in pair:
+            raise ModelError(f"{folder}: tensor {name} stands beside another one of the same weight")
+        pair[match[3]] = tensor
     shapes = projection_shapes(config)
     for (layer, projection), pair in found.items():
         check_pair(f"{folder}: layer {layer} {projection}", layer, projection, pair, shapes, config.layers)
@@ -216,8 +223,8 @@ def check_settings(folder: Path, settings: dict[str, Any]) -> None:
     rank, alpha = settings.get("r"), settings.get("lora_alpha")
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise ModelError(f"{folder}: r must be a whole number above 0, not {rank!r}")
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise ModelError(f"{folder}: lora_alpha must be a number, not {alpha!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not -LARGEST < alpha < LARGEST:
+        raise ModelError(f"{folder}: lora_alpha must be a number below {LARGEST:g}, not {str(alpha)[:100]}")
     for name in ("rank_pattern", "alpha_pattern"):
         _check_patterns(f"{folder}: {name}", settings.get(name) or {})
 
@@ -227,7 +234,7 @@ def _check_patterns(place: str, patterns: Any) -> None:
     if not isinstance(patterns, dict) or len(patterns) > MOST_PATTERNS:
         raise ModelError(f"{place} must be an object with at most {MOST_PATTERNS} patterns")
     for pattern, value in patterns.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
             raise ModelError(f"{place}: the value of {pattern[:100]!r} must be a number above 0")
         repeats = re.findall(r"[*+?{]", pattern.replace("(?:", "("))
         if len(pattern) > LONGEST_PATTERN or len(repeats) > MOST_REPEATS or re.search(r"\)[*+?{]", pattern):

@@ -13,19 +13,21 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 import zstandard
 
+from heddle.paths import SUMS, OutsideRoot, as_part, model_folder, resolve_below, sync, write_sums
 from heddle.paths import TRAINING as ROOT
-from heddle.paths import OutsideRoot, as_part, model_folder, resolve_below, sync, write_sums
 from heddle.wire import jsontext
 
 logger = logging.getLogger("heddle.training")
 ADAPTER_FILE = "adapter_model.safetensors"
+FULL_STATE = ("adapter_config.json", ADAPTER_FILE, "optimizer.safetensors", "training_state.json")
+"""The files of a checkpoint; every one has the first two."""
 
 
 def checkpoint_folder(model_id: str, step: int) -> str:
@@ -168,6 +170,15 @@ def add_snapshot(work: Path, steps: int, fill: Callable[[Path], None]) -> None:
     make_whole(work / f"{SNAPSHOT}{steps:06d}", fill)
     for _, folder in snapshots(work)[:-KEPT_SNAPSHOTS]:
         shutil.rmtree(folder)
+
+
+def copy(source: Path, target: Path, names: Sequence[str]) -> None:
+    """The same files of a checkpoint in another folder, but for those it never had; raises OSError if one is gone."""
+    noted = (source / SUMS).read_text() if (source / SUMS).exists() else None
+    for name in names:
+        is_known = (source / name).is_file() if noted is None else f"  {name}\n" in noted
+        if is_known or name in FULL_STATE[:2]:
+            link_or_copy(source / name, target / name)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -9,7 +9,8 @@ that they have one score.
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +41,8 @@ DEFAULT_RUBRIC = """\
 - Progress towards a goal that is missed earns a part of the score."""
 ATTEMPTS = 3
 """How often a judge is asked for the scores of one group before the job fails."""
+SHOWN_NAMES = 20
+"""How many ids an answer is told of that it missed or made up."""
 OP_NAME = "heddle.ruler"
 SCORES_FILE = "ruler.jsonl"
 """In the folder of the job: a line for each group that is scored."""
@@ -156,39 +159,60 @@ def read_scores(text: str, count: int) -> list[TrajectoryScore]:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InvalidRequest(f"its answer holds no scores: {place + ': ' if place else ''}{first['msg']}") from None
-    found = [score.trajectory_id for score in scores]
-    wanted = _ids(count)
+    found = Counter(score.trajectory_id for score in scores)
+    wanted = dict.fromkeys(_ids(count))
     wrong = {
         "missing": [name for name in wanted if name not in found],
-        "twice": sorted({name for name in found if found.count(name) > 1}),
-        "unknown": [name[:20] for name in found if name not in wanted],
+        "twice": sorted(name for name, often in found.items() if often > 1),
+        "unknown": [name for name in found if name not in wanted],
     }
     if any(wrong.values()):
-        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
+        told = "; ".join(f"{what}: {_shorten(names)}" for what, names in wrong.items() if names)
         raise InvalidRequest(f"its answer does not score each of {count} trajectory ids once ({told})")
     return sorted(scores, key=lambda score: int(score.trajectory_id))
+
+
+def _shorten(names: Sequence[str]) -> str:
+    """The first of some names that a judge made up, which may be many and long."""
+    shown = ", ".join(name[:20] for name in names[:SHOWN_NAMES])
+    return shown if len(names) <= SHOWN_NAMES else f"{shown} and {len(names) - SHOWN_NAMES} more"
+
+
+def _number_different(read: Iterable[list[Json]]) -> tuple[list[list[Json]], list[int]]:
+    """The different conversations among some, and for each of those its place among the different ones."""
+    different: dict[str, tuple[int, list[Json]]] = {}
+    numbers = []
+    for messages in read:
+        number, _ = different.setdefault(json.dumps(messages, sort_keys=True), (len(different), messages))
+        numbers.append(number)
+    return [messages for _, messages in different.values()], numbers
 
 
 async def score_group(place: int, group: GroupData, wanted: RulerRule, judge: Judge) -> ScoredGroup:
     """Let a judge score a group; raises HeddleError when it cannot be asked, or never answers as it must."""
     members = group["trajectories"]
-    read = [read_messages(member) for member in members]
-    different = [messages for number, messages in enumerate(read) if messages not in read[:number]]
-    request = write_request(different, members[0].get("tools"), wanted["rubric"] or DEFAULT_RUBRIC)
-    fields: Json = {"model": wanted["judge_model"], "response_format": answer_format(len(different))}
+
+    def read() -> tuple[int, list[int], list[Json]]:
+        different, numbers = _number_different(read_messages(member) for member in members)
+        rubric = wanted["rubric"] or DEFAULT_RUBRIC
+        return len(different), numbers, write_request(different, members[0].get("tools"), rubric)
+
+    # Groups and answers may be of any length; others are answered meanwhile.
+    count, numbers, request = await asyncio.to_thread(read)
+    fields: Json = {"model": wanted["judge_model"], "response_format": answer_format(count)}
     fields |= {name: wanted[name] for name in ("temperature", "max_tokens") if wanted[name] is not None}
     for attempt in range(ATTEMPTS):
         answer = await judge({**fields, "messages": request})
         text = read_text(answer)
         try:
-            scores = read_scores(text, len(different))
+            scores = await asyncio.to_thread(read_scores, text, count)
             break
         except InvalidRequest as error:
             if attempt + 1 == ATTEMPTS:
                 raise
             again = f"This cannot be used: {error.reason}. Answer anew, with one score for each trajectory id."
             request = [*request, {"role": "assistant", "content": text}, {"role": "user", "content": again}]
-    chosen = [scores[different.index(messages)] for messages in read]
+    chosen = [scores[number] for number in numbers]
     return ScoredGroup(place, [one.score for one in chosen], [one.explanation for one in chosen], judge.usage)
 
 

@@ -1,6 +1,7 @@
 """Tinker's protocol over HTTP: crashes, restarts, repeated requests, refusals."""
 
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +55,28 @@ def test_a_repeated_save_is_one(heddle: HeddleProcess) -> None:
     assert other.status_code == 400 and "seq_id 1" in other.text
     run.seq = 1
     run.result(run.data())
+
+
+@pytest.mark.parametrize("gone", ["all", "optimizer.safetensors"])
+def test_a_checkpoint_that_is_deleted_while_it_is_copied(heddle: HeddleProcess, gone: str) -> None:
+    """Copies were 500 and left a model behind, or were acknowledged without the optimizer."""
+    run = TinkerRun(heddle)
+    run.result(run.data())
+    run.result(run.request("optim_step", adam_params={"learning_rate": 1e-3}))
+    run.result(run.request("save_weights", path="kept"))
+    optimizers = heddle.data.glob("training/*/checkpoints/*/optimizer.safetensors")
+    folder = max(optimizers, key=lambda path: path.stat().st_mtime_ns).parent
+    for path in list(folder.iterdir()):
+        if gone in ("all", path.name):
+            path.unlink()
+    project = f"team/{uuid.uuid4().hex}"
+    source = f"tinker://{run.id}/weights/kept"
+    refused = run.send("copy_weights", {"source_path": source, "destination_project_id": project})
+    assert refused.status_code == 404 and "was deleted meanwhile" in refused.text
+    begun = {"session_id": run.session, "model_seq_id": 7, "path": source, "optimizer": True}
+    assert run.send("load_weights", begun).status_code == 404
+    listed = httpx.get(f"{heddle.url}/api/v1/training_runs", params={"project_id": project}, headers=KEY, timeout=60)
+    assert listed.json()["training_runs"] == []
 
 
 def test_a_model_that_many_ask_for_at_once_is_one(heddle: HeddleProcess) -> None:

@@ -1,6 +1,7 @@
 """What of a PEFT folder is refused, in words that name it, and what loading leaves behind."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ def changed(folder: Path, name: str, value: Any) -> Path:
         ("r", 0),
         ("r", "8"),
         ("lora_alpha", None),
+        pytest.param("lora_alpha", 10**400, id="lora_alpha-endless"),
+        ("lora_alpha", math.inf),
+        ("lora_alpha", math.nan),
         ("fan_in_fan_out", True),
         ("lora_bias", True),
         ("use_qalora", True),
@@ -73,6 +77,11 @@ def test_weights_of_something_else_are_refused_by_name(folder: Path, model: Nati
         (good | {first: torch.zeros(7, 64)}, "layer 0 q_proj"),
         (good | {f"{prefix}3.mlp.up_proj.lora_A.weight": torch.zeros(8, 64)}, "the model has 3 layers"),
         (good | {f"{prefix}1.mlp.side_proj.lora_A.weight": torch.zeros(8, 64)}, "side_proj"),
+        (good | {f"{prefix}{'9' * 5000}.mlp.up_proj.lora_A.weight": torch.zeros(8, 64)}, "is not a LoRA weight"),
+        (good | {f"{prefix}00.self_attn.q_proj.lora_A.weight": good[first] + 1}, "layers.00"),
+        (good | {f"{prefix}0.self_attn.q_proj.lora_A.default.weight": good[first] + 1}, "beside another one"),
+        (good | {first: torch.ones(8, 64, dtype=torch.int32)}, "int32"),
+        (good | {first: torch.ones(8, 64, dtype=torch.complex64)}, "complex64"),
         ({}, "no LoRA weight"),
     ]
     for tensors, text in cases:
@@ -84,6 +93,9 @@ def test_weights_of_something_else_are_refused_by_name(folder: Path, model: Nati
         model.load_adapter("a", tmp_path)
     file.unlink()
     with pytest.raises(ModelError, match=r"adapter_model\.safetensors is missing"):
+        model.load_adapter("a", tmp_path)
+    (tmp_path / "adapter_config.json").write_text("[" * 50_000)
+    with pytest.raises(ModelError, match="nested too deep"):
         model.load_adapter("a", tmp_path)
     (tmp_path / "adapter_config.json").unlink()
     with pytest.raises(ModelError, match=r"adapter_config\.json is missing"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from heddle.training.schemas.requests import RulerRequest
 from heddle.wire.inference import InferenceCall
 from heddle.wire.training import call_id_of
 from tests.support.judges import rank_words, read_trajectories
+from tests.support.patience import strain
 from tests.support.trajectories import group, said, trajectory, user
 
 Json = dict[str, Any]
@@ -248,3 +250,25 @@ def test_a_body_that_is_gone(tmp_path: Path) -> None:
     desk.blobs.path(job.payload).unlink()
     with pytest.raises(JudgeFailed, match="the data of the job is gone"):
         desk.score(job)
+
+
+def test_nobody_waits_for_large_groups_and_long_answers(tmp_path: Path) -> None:
+    """Many trajectories with a long common beginning, and thousands of ids that a judge made up, hold up nobody."""
+    begun = [user(str(number)) for number in range(100)]
+    large = group(*(trajectory(*begun, user(str(number))) for number in range(1500)))
+    made_up = json.dumps({"scores": [{"trajectory_id": f"{number}" * 9, "score": 0} for number in range(20_000)]})
+    desk = Desk(tmp_path, lambda body: made_up)
+    job = desk.job([large])
+
+    async def longest_pause() -> float:
+        scoring = asyncio.ensure_future(desk.ruler.score(MODEL, job))
+        longest, before = 0.0, time.monotonic()
+        while not scoring.done():
+            await asyncio.sleep(0.01)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+        with pytest.raises(JudgeFailed) as failed:
+            await scoring
+        assert len(str(failed.value)) < 2000 and " and 1480 more; unknown: " in str(failed.value)
+        return longest
+
+    assert asyncio.run(longest_pause()) < 1.5 * strain()

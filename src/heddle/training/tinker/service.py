@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +56,6 @@ WORK = "run"
 _Making = CreateRun | LoadWeights | CopyWeights
 WAIT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-FULL_STATE = ("adapter_config.json", files.ADAPTER_FILE, "optimizer.safetensors", "training_state.json")
 
 
 class Tinker:
@@ -138,17 +137,8 @@ class Tinker:
         if wanted.base_model is not None and (await self.models.base(wanted.base_model)).id != model.base_model:
             raise InvalidRequest(f"base_model: the checkpoint is one of {model.base_model}", param="base_model")
         check_optimizer(wanted, source)
-        make = self._copier(model, source, with_optimizer=wanted.optimizer)
+        make = _copier(self.data / step_folder(model, source), source, with_optimizer=wanted.optimizer)
         return await self._add_run(session, wanted.model_seq_id, model.base_model, model.lora, run.lora, wanted, make)
-
-    def _copier(self, model: ModelRow, source: SavedRow, with_optimizer: bool) -> Callable[[Path, str], None]:
-        """Makes the folder of a step from a checkpoint, whose bytes both share where the disk allows it."""
-        names = FULL_STATE if with_optimizer else FULL_STATE[:2]
-
-        def make(folder: Path, _: str) -> None:
-            files.make_whole(folder, lambda made: copy_files(self.data / step_folder(model, source), made, names))
-
-        return make
 
     async def copy_saved(self, wanted: CopyWeights, key: str | None, caller: Caller) -> str:
         """The path of a copy, in a run that is not trained; one `key` makes one copy. Raises as `create_run`."""
@@ -169,10 +159,13 @@ class Tinker:
         name = wanted.source_path.removeprefix(f"{SCHEME}{run.id}")
         path = f"{SCHEME}{session.id}:train:{seq}{name}"
         if await self.rows.saved(path) is None:
-            make = self._copier(model, source, with_optimizer=source.kind == "training")
+            is_training = source.kind == "training"
+            make = _copier(self.data / step_folder(model, source), source, is_training)
             request = await self._add_run(session, seq, model.base_model, model.lora, run.lora, wanted, make)
             new, copy = await self.run(request.target, caller)
-            await asyncio.to_thread(make, self.data / files.checkpoint_folder(copy.id, 1), copy.id)
+            # The source may be deleted by now.
+            again = _copier(self.data / files.checkpoint_folder(copy.id, 0), source, is_training)
+            await asyncio.to_thread(again, self.data / files.checkpoint_folder(copy.id, 1), copy.id)
             kind = "sampler" if source.kind in UNNAMED else source.kind
             listed = saved_row(new, 1, path, kind, times.now(), wanted.ttl_seconds, source.user_metadata)
             await self.add_saved(copy, listed)
@@ -485,15 +478,21 @@ def step_folder(model: ModelRow, saved: SavedRow) -> str:
 
 
 def names_of(folder: Path) -> list[str]:
-    """The files of a checkpoint."""
-    return sorted(one.name for one in folder.iterdir() if one.is_file())
+    """The files of a checkpoint; none of one that was deleted meanwhile."""
+    return sorted(one.name for one in folder.glob("*") if one.is_file())
 
 
-def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
-    """The same files in another folder; those that are not there are left out."""
-    for name in names:
-        if (source / name).is_file():
-            files.link_or_copy(source / name, target / name)
+def _copier(place: Path, source: SavedRow, with_optimizer: bool) -> Callable[[Path, str], None]:
+    """Makes the folder of a step from that of a checkpoint, whose bytes both share where the disk allows it."""
+    names = files.FULL_STATE if with_optimizer else files.FULL_STATE[:2]
+
+    def make(folder: Path, _: str) -> None:
+        try:
+            files.make_whole(folder, lambda made: files.copy(place, made, names))
+        except FileNotFoundError:
+            raise NotFound(f"The checkpoint {source.path!r} was deleted meanwhile", param="path") from None
+
+    return make
 
 
 TinkerDep = Annotated[Tinker, Depends(Service("tinker"))]

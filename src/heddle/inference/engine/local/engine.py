@@ -51,10 +51,13 @@ class Adapters:
         if state is None:
             try:
                 self._model.load_adapter(adapter.id, adapter.path)
-            except ModelError as error:
-                raise RequestRefused(f"adapter {adapter.id}: {error}", param="model") from error
-            except OSError as error:
-                raise RequestRefused(f"adapter {adapter.id} is not there any more", param="model") from error
+            except (ModelError, OSError) as error:
+                name = adapter.id.partition("#")[0]
+                if isinstance(error, OSError) or not adapter.path.is_dir():
+                    raise RequestRefused(f"adapter {name} is not there any more", param="model") from error
+                # Where it lies on this machine is not the client's to know.
+                told = str(error).replace(f"{adapter.path}/", "").replace(f"{adapter.path}: ", "")
+                raise RequestRefused(f"adapter {name}: {told}", param="model") from error
             state = self._loaded[adapter.id] = _Loaded()
         self._loaded.move_to_end(adapter.id)
         self._trim(adapter.id)
