@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -229,6 +229,13 @@ def make_adapter(folder: Path, model: Path, *, rank: int = 8, seed: int = 1, **s
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     (folder / "adapter_config.json").write_text(json.dumps(content, indent=2))
+    return folder
+
+
+def spoil_weights(folder: Path) -> Path:
+    """Make every weight of an adapter no number."""
+    file = folder / "adapter_model.safetensors"
+    save_file({name: weight * torch.nan for name, weight in load_file(file).items()}, file)
     return folder
 
 

@@ -1,7 +1,6 @@
 """LoRA adapters: loaded, addressed, versioned, replaced and unloaded while the server runs."""
 
 import json
-import math
 import shutil
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import pytest
 
 from heddle.inference.served_model import TINY_FOLDER
 from tests.support.chat import Chat, data_lines, error_of
-from tests.support.models import make_adapter, make_model
+from tests.support.models import make_adapter, make_model, spoil_weights
 from tests.support.server import HeddleProcess
 
 FIELDS = {"max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
@@ -190,12 +189,8 @@ def test_an_adapter_of_no_numbers_is_no_reason_to_ask_again(
     chat: Chat, folders: list[Path], name: str, tmp_path: Path
 ) -> None:
     """503 told clients to send the request again, and jobs sent it for ever."""
-    safetensors = pytest.importorskip("safetensors.torch")
-    folder = tmp_path / "nan"
-    shutil.copytree(folders[0], folder)
-    weights = folder / "adapter_model.safetensors"
-    safetensors.save_file({key: one * math.nan for key, one in safetensors.load_file(weights).items()}, weights)
-    assert load(chat, name, folder).status_code == 200
+    folder = shutil.copytree(folders[0], tmp_path / "nan")
+    assert load(chat, name, spoil_weights(folder)).status_code == 200
     assert chat.refused(400, model=name)["message"] == "the model's logits are not numbers"
     assert chat.ask(**FIELDS).status_code == 200
     unload(chat, name)

@@ -13,7 +13,7 @@ import pytest
 
 from heddle.inference.served_model import TINY_FOLDER
 from tests.support.chat import TINY, Chat, encoded, error_of
-from tests.support.models import make_adapter
+from tests.support.models import make_adapter, spoil_weights
 from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess, free_port
 from tests.support.vllm_server import LookAlikeProcess
@@ -197,8 +197,8 @@ def test_an_adapter_has_embeddings_of_its_own(embeddings: Embeddings, chat: Chat
 
 
 def test_states_that_are_no_numbers_are_no_vectors(embeddings: Embeddings, chat: Chat, tmp_path: Path) -> None:
-    """An adapter that overflows answered a list of nulls, or NaN in base64."""
-    folder, name = make_adapter(tmp_path / "adapter", TINY_FOLDER, lora_alpha=1e38), f"vectors-{uuid.uuid4().hex[:8]}"
+    """A list of nulls, or NaN in base64, was answered."""
+    folder, name = spoil_weights(make_adapter(tmp_path / "adapter", TINY_FOLDER)), f"vectors-{uuid.uuid4().hex[:8]}"
     chat.client.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(folder)}).raise_for_status()
     for form in ("float", "base64"):
         refused = embeddings.refused(400, model=name, encoding_format=form)
