@@ -53,7 +53,8 @@ class Client:
                 self.export(message)
                 return
             except grpc.RpcError as error:
-                assert error.code() is grpc.StatusCode.UNAVAILABLE
+                # Both are to be sent again: opentelemetry.io/docs/specs/otlp, Failures.
+                assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
     def refusal(self, body: bytes, **options: Any) -> tuple[Any, str, int | None]:
         """The code and the reason of a refusal, and after how many seconds to try again."""

@@ -98,7 +98,7 @@ class FakeProvider:
             "model-html": (200, "<html>"),
             "model-deep": (200, "[" * 100_000),
             "model-deep-object": (200, '{"a":' * 900 + "1" + "}" * 900),
-            "model-odd": (200, '{"model": "\\ud800", "choices": [], "usage": {"total_tokens": 1e999}}'),
+            "model-surrogate": (200, '{"model": "\\ud800", "choices": [], "usage": {"total_tokens": 1e999}}'),
             "model-oddly-wrong": (429, '{"error": {"message": "\\ud800"}}'),
             "model-deeply-wrong": (400, "[" * 60_000),
             "model-moved": (302, ""),

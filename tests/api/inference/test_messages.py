@@ -175,7 +175,7 @@ def test_thoughts(chat: Chat) -> None:
     assert 0 < message["usage"]["output_tokens_details"]["thinking_tokens"] < message["usage"]["output_tokens"]
     sealed = both(chat, **fields | {"thinking": {"type": "adaptive", "display": "omitted"}})
     assert sealed["content"][0]["thinking"] == ""
-    assert unseal(sealed["content"][0]["signature"]) == thought["thinking"]
+    assert unseal(sealed["content"][0]["signature"], 1 << 20) == thought["thinking"]
     hidden = both(chat, structured_outputs=THOUGHT)
     assert hidden["content"] == [{"type": "text", "text": "Blue."}]
 

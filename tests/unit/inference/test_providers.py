@@ -73,7 +73,7 @@ def test_answers_hold_nothing_that_cannot_be_stored() -> None:
     """A model whose name was half a surrogate pair ended the evaluation that asked it."""
     with FakeProvider() as fake:
         client = ProviderClient(Provider("p", fake.url))
-        answer = asyncio.run(client.complete({**BODY, "model": "model-odd"}))
+        answer = asyncio.run(client.complete({**BODY, "model": "model-surrogate"}))
         assert answer == {"model": "\ufffd", "choices": [], "usage": {"total_tokens": None}}
         with pytest.raises(ProviderFailed, match="p answered 429: \ufffd"):
             asyncio.run(client.complete({**BODY, "model": "model-oddly-wrong"}))
