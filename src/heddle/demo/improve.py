@@ -16,14 +16,13 @@ from heddle.remote import Project
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
-OP = "tell-parity"
-MONITOR, SCORER = "parity-monitor", "parity-exact"
+SCORER = "parity-exact"
 NUMBERS = range(100)
 WRONG = "maybe"
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
-_ATTEMPTS = 3
-"""Sampling is chance, and the gate refuses what came out worse; another seed may do."""
+_SEEDS = (5, 0, 1)
+"""Training is chance, and the gate refuses what came out worse: then another weakness is planted. These go deep."""
 
 
 def question(number: int) -> Json:
@@ -59,6 +58,7 @@ class Demonstration:
     def __init__(self, project: Project, name: str = "parity") -> None:
         self.project = project
         self.name = name
+        self.op, self.monitor = f"tell-{name}", f"{name}-monitor"
         self.address = f"wandb-artifact:///{project.id}/{name}"
         entity, _, folder = project.id.partition("/")
         made = {"entity": entity, "project": folder, "name": name, "base_model": BASE_MODEL, "return_existing": True}
@@ -101,7 +101,7 @@ class Demonstration:
     def prepare(self) -> tuple[str, str]:
         """Publish the scorer, the monitor and the general set; returns the refs of scorer and evaluation."""
         scorer = self.publish(SCORER, "ExactMatchScorer", "Scorer")
-        self.publish(MONITOR, "Monitor", op_names=[OP], sampling_rate=1.0, scorers=[scorer], active=True)
+        self.publish(self.monitor, "Monitor", op_names=[self.op], sampling_rate=1.0, scorers=[scorer], active=True)
         dataset = self.publish_dataset("parity-general", general_rows(0))
         exam = self.publish("parity-exam", "Evaluation", dataset=dataset, scorers=[scorer], trials=1)
         return scorer, exam
@@ -118,7 +118,7 @@ class Demonstration:
         at, call_id = times.to_iso(times.now()), str(uuid.uuid4())
         inputs = {"model": self.address, "messages": [question(number)], "target": right_answer(number)}
         head = {"project_id": self.project.id, "id": call_id}
-        start = {**head, "trace_id": call_id, "op_name": OP, "started_at": at, "attributes": {}, "inputs": inputs}
+        start = {**head, "trace_id": call_id, "op_name": self.op, "started_at": at, "attributes": {}, "inputs": inputs}
         end = {**head, "ended_at": at, "summary": {}, "output": answer}
         self.project.remote.post("/call/start", {"start": start})
         self.project.remote.post("/call/end", {"end": end})
@@ -135,7 +135,7 @@ class Demonstration:
             kind = {"$expr": {"$eq": [{"$getField": "feedback_type"}, {"$literal": f"wandb.runnable.{SCORER}"}]}}
             oldest_first = [{"field": "created_at", "direction": "asc"}]
             found = self.project.post("/feedback/query", query=kind, sort_by=oldest_first)["result"]
-            calls = [row for row in found if row.get("trigger_ref")]
+            calls = [row for row in found if f"/object/{self.monitor}:" in (row.get("trigger_ref") or "")]
             return {"rows": calls, "done": len(calls) >= count or None}
 
         return [float(row["payload"]["output"]["exact_match"]) for row in self._wait(look, "done")["rows"]]
@@ -145,14 +145,14 @@ class Demonstration:
         body = {
             "model": self.name,
             "name": "even or odd",
-            "weak": {"monitor": MONITOR, "below": 0.5},
+            "weak": {"monitor": self.monitor, "below": 0.5},
             "columns": {"target": "inputs.target"},
             "scorers": [scorer],
             "general": exam,
             "rollouts": {"steps": 40, "chats": 8, "answers": 16, "max_tokens": 4, "target_reward": 0.985},
             "experimental_config": {"learning_rate": 1e-3},
             "gate": {"held_out": ["mean(score) < 0.9", "error_share > 0"], "general": ["score < -0.02"]},
-            "watch": {"monitor": MONITOR, "below": 0.5, "calls": 20},
+            "watch": {"monitor": self.monitor, "below": 0.5, "calls": 20},
             "budget_seconds": 480,
         }
         return str(self.project.post("/improvements/create", **{**body, **changes})["id"])
@@ -177,29 +177,33 @@ class Demonstration:
 
 
 def demonstrate(project: Project, say: Callable[[str], None]) -> Json:
-    """The whole story; returns the improvement as it ended."""
+    """The whole story, from the begin again where the gate refuses; returns the improvement as it ended."""
+    for seed in _SEEDS:
+        shown = Demonstration(project, f"parity-{uuid.uuid4().hex[:6]}")
+        found = _improve(shown, seed, say)
+        if found["outcome"] == "promoted":
+            shown.serve(NUMBERS[::5])
+            say(f"watched: {sum(shown.wait_for_scores(120)[100:]) / 20:.2f} is the mean of 20 new answers")
+            shown.trace_wrong_answers(20)
+            found = shown.wait(str(found["id"]), "ended_at")
+            say(f"{found['outcome']}: {found['reason']}")
+            break
+        say(f"{found['outcome']}: {found['reason']}")
+    return found
+
+
+def _improve(shown: Demonstration, seed: int, say: Callable[[str], None]) -> Json:
+    """Plant a weakness and train it away; returns the improvement once its outcome is known."""
     began = time.monotonic()
-    shown = Demonstration(project, f"parity-{uuid.uuid4().hex[:6]}")
-    shown.plant()
+    shown.plant(seed=seed)
     say(f"planted: {shown.name} step {shown.read_step()} says maybe where it is asked for even or odd")
     scorer, exam = shown.prepare()
     shown.serve(NUMBERS)
     scores = shown.wait_for_scores(len(NUMBERS))
     say(f"traced and scored: {len(scores)} calls, mean {sum(scores) / len(scores):.2f}")
-    for seed in range(_ATTEMPTS):
-        improvement = shown.start(scorer, exam, seed=seed)
-        found = shown.wait(improvement, "outcome")
-        results = {step["name"]: step["result"] for step in found["steps"]}
-        for part in ("held_out", "general"):
-            say(f"{part}: {results['baseline'][part]['score']:.3f} -> {results['gate'][part]['score']:.3f}")
-        say(f"{found['outcome']}: the name means step {shown.read_step()}, after {time.monotonic() - began:.0f} s")
-        if found["outcome"] != "refused":
-            break
-        say(f"seed {seed}: {found['reason']}")
-    if found["outcome"] == "promoted":
-        shown.serve(NUMBERS[::5])
-        say(f"watched: {sum(shown.wait_for_scores(120)[100:]) / 20:.2f} is the mean of 20 new answers")
-        shown.trace_wrong_answers(20)
-        found = shown.wait(improvement, "ended_at")
-        say(f"{found['outcome']}: {found['reason']}")
+    found = shown.wait(shown.start(scorer, exam, seed=seed), "outcome")
+    results = {step["name"]: step["result"] for step in found["steps"]}
+    for part in ("held_out", "general"):
+        say(f"{part}: {results['baseline'][part]['score']:.3f} -> {results['gate'][part]['score']:.3f}")
+    say(f"{found['outcome']}: the name means step {shown.read_step()}, after {time.monotonic() - began:.0f} s")
     return found
