@@ -293,7 +293,7 @@ async def responses(store: ControlGroups) -> list[Any]:
     await store.conversations.add(conversation, [{"id": "first"}])
     await store.responses.store(row(0), None)
     await store.responses.store(row(1, previous_id="r0"), "c0")
-    await store.responses.add(row(2, previous_id="r1", status="queued"))
+    await store.responses.add(row(2, previous_id="r1", status="queued"), 9)
     found: list[Any] = [await store.responses.chain(_P, "r2"), await store.responses.chain("other", "r2")]
     found += [await store.responses.count_open(_P), await store.responses.renew(["r0", "r2"])]
     await store.responses.begin(row(2, body={"output": [], "status": "in_progress"}))

@@ -109,7 +109,7 @@ def test_the_length_of_a_chain_is_that_of_all_that_it_continues(tmp_path: Path) 
             for number in range(3)
         ]
         for row in rows:
-            await store.responses.add(row)
+            await store.responses.add(row, 9)
         each = [len(orjson.dumps(row.input)) + len(orjson.dumps(row.body)) for row in rows]
         assert [await store.responses.chain_chars("me", row.id) for row in rows] == [each[0] * n for n in (1, 2, 3)]
         assert await store.responses.chain_chars("other", "r2") == await store.conversations.chars("none") == 0

@@ -289,10 +289,10 @@ def loads(data: bytes, keep_non_finite: bool = False, max_depth: int = MAX_DEPTH
     return value
 
 
-def loads_text(text: str | bytes) -> Any:
+def loads_text(text: str) -> Any:
     """The value of JSON that is kept or answered as a text, read as `loads` does; raises ValueError for none."""
     try:
-        return loads(clean_text(text).encode() if isinstance(text, str) else text)
+        return loads(clean_text(text).encode())
     except HeddleError as error:
         raise ValueError(error.reason) from None
 

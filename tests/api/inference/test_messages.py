@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.inference.messages.conversation import unseal
+from heddle.inference.prompt.opaque_reasoning import ReasoningDecoder
 from tests.api.inference.test_fields_tools import call_of
 from tests.support.chat import TINY, USER, Chat
 
@@ -175,7 +175,7 @@ def test_thoughts(chat: Chat) -> None:
     assert 0 < message["usage"]["output_tokens_details"]["thinking_tokens"] < message["usage"]["output_tokens"]
     sealed = both(chat, **fields | {"thinking": {"type": "adaptive", "display": "omitted"}})
     assert sealed["content"][0]["thinking"] == ""
-    assert unseal(sealed["content"][0]["signature"], 1 << 20) == thought["thinking"]
+    assert ReasoningDecoder(1 << 20).decode(sealed["content"][0]["signature"], "x") == thought["thinking"]
     hidden = both(chat, structured_outputs=THOUGHT)
     assert hidden["content"] == [{"type": "text", "text": "Blue."}]
 

@@ -7,7 +7,7 @@ from heddle.errors import HeddleError
 from heddle.http import failures
 from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.wire import Answer, Shape, count_tokens
-from heddle.inference.messages.conversation import seal
+from heddle.inference.prompt.opaque_reasoning import encode_reasoning
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, ReasoningDelta
 from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
@@ -133,7 +133,9 @@ class MessagesAnswer(Answer):
         return [*events, {"type": "content_block_stop", "index": self._index}]
 
     def _signature(self, thought: str) -> str:
-        return seal(thought) if self._omits_thoughts else hashlib.sha256(thought.encode("utf-8", "replace")).hexdigest()
+        if self._omits_thoughts:
+            return encode_reasoning(thought)
+        return hashlib.sha256(thought.encode("utf-8", "replace")).hexdigest()
 
     def _head(self) -> Json:
         return {"id": self.shape.id, "type": "message", "role": "assistant", "model": self.shape.model}

@@ -1,8 +1,5 @@
 """Messages of content blocks as chat messages."""
 
-import base64
-import binascii
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,11 +8,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import ChatMessage, ContentPart, FunctionCall, MessageToolCall
+from heddle.inference.prompt.opaque_reasoning import ReasoningDecoder
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY, LazyModel
 
-MOST_THOUGHTS = 1 << 22
-"""Of all sealed thoughts of a request: a few kilobytes stand for very much text."""
+MOST_THOUGHT_BYTES = 1 << 22
+"""Of all thoughts that the signatures of a request hold."""
 
 
 class ContentBlock(LazyModel):
@@ -57,7 +55,7 @@ class Conversation:
     """The last message is the beginning of the answer."""
     _names: dict[str, str] = field(default_factory=dict)
     """The functions of calls by their ids."""
-    _room: int = MOST_THOUGHTS
+    _signatures: ReasoningDecoder = field(default_factory=lambda: ReasoningDecoder(MOST_THOUGHT_BYTES))
 
     def add(self, message: ChatMessage, place: str) -> None:
         """Append a message; texts of one role after another are one message."""
@@ -123,7 +121,9 @@ class Conversation:
             place = f"{at}.content.{index}"
             match block.type:
                 case "thinking":
-                    thought = _need(block.thinking, f"{place}.thinking") or self._unsealed(block, place)
+                    shown = _need(block.thinking, f"{place}.thinking")
+                    # What was not shown stands in the signature, so that the model gets it back.
+                    thought = shown or self._signatures.decode(block.signature or "", f"{place}.signature")
                     thoughts += filter(None, (thought,))
                 case "redacted_thinking":
                     self.ignore("redacted_thinking")
@@ -134,16 +134,6 @@ class Conversation:
         message = ChatMessage(role="assistant", content=texts or None, tool_calls=calls or None)
         message.reasoning = "\n".join(thoughts) or None
         self.add(message, at)
-
-    def _unsealed(self, block: ContentBlock, at: str) -> str:
-        thought = unseal(block.signature or "", self._room)
-        self._room -= len(thought)
-        if self._room <= 0:
-            place = f"{at}.signature"
-            raise InvalidRequest(
-                f"{place}: the sealed thoughts of a request have less than {MOST_THOUGHTS} characters", param=place
-            )
-        return thought
 
     def _call(self, block: ContentBlock, at: str) -> MessageToolCall:
         name, call_id = _need(block.name or None, f"{at}.name"), _need(block.id, f"{at}.id")
@@ -241,22 +231,3 @@ def _need(value: str | None, at: str) -> str:
     if value is None:
         raise InvalidRequest(f"{at}: Field required", param=at)
     return value
-
-
-_SEAL = "heddle."
-
-
-def seal(thought: str) -> str:
-    """The signature of thoughts that are not shown: they stand in it, so that the model gets them back."""
-    return _SEAL + base64.urlsafe_b64encode(zlib.compress(thought.encode("utf-8", "replace"))).decode()
-
-
-def unseal(signature: str, room: int) -> str:
-    """The thoughts of a signature, cut where there is no more room; empty for one that holds none."""
-    if not signature.startswith(_SEAL):
-        return ""
-    try:
-        packed = base64.urlsafe_b64decode(signature.removeprefix(_SEAL))
-        return zlib.decompressobj().decompress(packed, room).decode("utf-8", "replace")
-    except (binascii.Error, ValueError, zlib.error):
-        return ""

@@ -11,7 +11,8 @@ from heddle.inference.accounts import ClientGone
 from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.wire import Answer, Keep, ParsedRequest, Shape, Wire, count_tokens
 from heddle.inference.prompt.messages import ChatMessage
-from heddle.inference.responses.items import InputItem, MessageBuilder, conceal, output_id
+from heddle.inference.prompt.opaque_reasoning import encode_reasoning
+from heddle.inference.responses.items import InputItem, MessageBuilder, output_id
 from heddle.inference.responses.request import (
     ENCRYPTED,
     AllowedTools,
@@ -194,7 +195,7 @@ class ResponsesAnswer(Answer):
         elif not is_new:
             item["summary"] = [{"type": "summary_text", "text": text}]
         if self._request.includes(ENCRYPTED):
-            item["encrypted_content"] = conceal(text) if not is_new else ""
+            item["encrypted_content"] = encode_reasoning(text) if not is_new else ""
         return item
 
     def _item_id(self, number: int) -> str:

@@ -1,9 +1,6 @@
 """Items of the Responses interface: what comes in, its normal form, and the chat messages that it stands for."""
 
-import base64
-import binascii
 import uuid
-import zlib
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -12,6 +9,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
 from heddle.errors import InvalidRequest
 from heddle.inference.chat.fields import Part
 from heddle.inference.prompt.messages import MEDIA_TYPES, ChatMessage, ContentPart, FunctionCall, MessageToolCall
+from heddle.inference.prompt.opaque_reasoning import ReasoningDecoder
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY
 
@@ -19,9 +17,8 @@ MOST_ITEMS = 10_000
 _INPUT = 0x8000
 """Where the numbers of input items begin."""
 _KEY, _DIGITS = 32, 4
-_OPAQUE = "heddle1."
-MOST_REASONING = 1 << 24
-"""Of all opaque reasoning of a request, unpacked: a few kilobytes stand for very much text."""
+MOST_REASONING_BYTES = 1 << 24
+"""Of all opaque reasoning of a request."""
 
 
 ItemId = Annotated[str, Field(pattern=r"^[!-~]{1,256}$")]
@@ -192,33 +189,6 @@ def _normal_part(part: ContentPart, kind: str) -> Json:
     return plain
 
 
-def conceal(text: str) -> str:
-    """Reasoning as the opaque text that clients without stored responses send back.
-
-    It is packed, not secret: the reasoning itself is theirs to read.
-    """
-    return _OPAQUE + base64.urlsafe_b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"))).decode()
-
-
-def reveal(opaque: str, at: str, room: int = MOST_REASONING) -> str:
-    """The reasoning in an opaque text; raises InvalidRequest for one that was not made here, or has more than room."""
-    try:
-        if not opaque.startswith(_OPAQUE):
-            raise ValueError
-        packed = base64.b64decode(opaque.removeprefix(_OPAQUE), altchars=b"-_", validate=True)
-        unpacking = zlib.decompressobj()
-        text = unpacking.decompress(packed, max(1, room))
-        if unpacking.unconsumed_tail:
-            raise InvalidRequest(
-                f"{at}: the opaque reasoning of a request has at most {MOST_REASONING} bytes", param=at
-            )
-        if not unpacking.eof:
-            raise ValueError
-        return text.decode("utf-8", "surrogatepass")
-    except (ValueError, zlib.error, binascii.Error):
-        raise InvalidRequest(f"{at} was not made by this server", param=at) from None
-
-
 class MessageBuilder:
     """Turns items into chat messages: reasoning, text and calls of one turn become one message of the assistant."""
 
@@ -229,7 +199,7 @@ class MessageBuilder:
         self._turn: ChatMessage | None = None
         self._thoughts: list[str] = []
         """What the turn's reasoning goes on with."""
-        self._room = MOST_REASONING
+        self._opaque = ReasoningDecoder(MOST_REASONING_BYTES)
 
     def add_message(self, role: str, content: str, place: str) -> None:
         """A message that is no item, such as the instructions."""
@@ -282,7 +252,9 @@ class MessageBuilder:
         if item.content:
             return "\n".join(part.text for part in item.content)
         if item.encrypted_content:
-            text = reveal(item.encrypted_content, f"{place}.encrypted_content", self._room)
-            self._room -= len(text)
+            at = f"{place}.encrypted_content"
+            text = self._opaque.decode(item.encrypted_content, at)
+            if text is None:
+                raise InvalidRequest(f"{at} was not made by this server", param=at)
             return text
         return "\n\n".join(part.text for part in item.summary)

@@ -96,7 +96,7 @@ class Responses(RedactedRepository):
         body, items = await self._redaction.value(row.owner, [row.body, row.input])
         return replace(row, body=body, input=items)
 
-    async def add(self, row: ResponseRow, most: int = 2**31) -> bool:
+    async def add(self, row: ResponseRow, most: int) -> bool:
         """Store a response that is to be worked on by this server; False where its owner has `most` open ones."""
         row = await self._redacted(row)
         leased = {"lease_owner": self.instance.owner, "lease_until": _lease_end()}

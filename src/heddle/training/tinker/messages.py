@@ -49,12 +49,12 @@ class DataRequest:
 
 def read_data_request(body: bytes) -> DataRequest:
     """Decode a `ForwardBackwardRequest`; raises Malformed naming the datum that is wrong."""
-    held, room = _split(body), _Room()
+    held, budget = _split(body), _CellBudget()
     newer = dict(_entries(held.get(7, ()), _config_value))
     return DataRequest(
         model_id=_text(held, 1),
         seq_id=_number(held, 2),
-        data=[_read_datum(item, place, room) for place, item in enumerate(_parts(held, 3))],
+        data=[_read_datum(item, place, budget) for place, item in enumerate(_parts(held, 3))],
         loss=_text(held, 4),
         config=newer or dict(_entries(held.get(5, ()), _read_double)),
         forward_only=bool(_number(held, 6)),
@@ -62,8 +62,8 @@ def read_data_request(body: bytes) -> DataRequest:
 
 
 @dataclass(slots=True)
-class _Room:
-    """What is left for tensors that are sent sparse: a few bytes stand for very many cells."""
+class _CellBudget:
+    """The cells that are left for tensors that are sent sparse, of which a few bytes stand for very many."""
 
     cells: int = field(default_factory=lambda: MOST_CELLS)
 
@@ -74,11 +74,11 @@ class _Room:
             raise Malformed(f"the sparse tensors of the request have more than {MOST_CELLS} cells")
 
 
-def _read_datum(body: bytes, place: int, room: _Room) -> Datum:
+def _read_datum(body: bytes, place: int, budget: _CellBudget) -> Datum:
     try:
         held = _split(body)
         chunks = [_read_chunk(chunk) for chunk in _parts(held, 1)]
-        inputs = dict(_entries(held.get(2, ()), lambda tensor: _read_tensor(tensor, room)))
+        inputs = dict(_entries(held.get(2, ()), lambda tensor: _read_tensor(tensor, budget)))
         return Datum(np.concatenate([np.zeros(0, np.int64), *chunks]), inputs)
     except Malformed as error:
         raise error.within(f".data[{place}]") from None
@@ -91,7 +91,7 @@ def _read_chunk(body: bytes) -> Array:
     return _array(_bytes(_split(_bytes(held, 1)), 1), np.dtype("<i4")).astype(np.int64)
 
 
-def _read_tensor(body: bytes, room: _Room) -> Array:
+def _read_tensor(body: bytes, budget: _CellBudget) -> Array:
     """A tensor [length] or [length, width] (also one of CSR rows), float64 or int64."""
     held = _split(body)
     kind = DTYPES.get(_number(held, 3))
@@ -102,7 +102,7 @@ def _read_tensor(body: bytes, room: _Room) -> Array:
         raise Malformed(f"a tensor of shape {str(shape)[:200]}")
     wide = np.dtype(np.float64 if kind.kind == "f" else np.int64)
     if 2 in held:
-        return _densify(_split(_bytes(held, 2)), kind, wide, shape, room)
+        return _densify(_split(_bytes(held, 2)), kind, wide, shape, budget)
     values = _array(_bytes(held, 1), kind).astype(wide)
     shape = shape or [len(values)]
     if math.prod(shape) != len(values):
@@ -110,7 +110,9 @@ def _read_tensor(body: bytes, room: _Room) -> Array:
     return values.reshape(shape)
 
 
-def _densify(held: Messages, kind: "np.dtype[Any]", wide: "np.dtype[Any]", shape: list[int], room: _Room) -> Array:
+def _densify(
+    held: Messages, kind: "np.dtype[Any]", wide: "np.dtype[Any]", shape: list[int], budget: _CellBudget
+) -> Array:
     values = _array(_bytes(held, 1), kind)
     rows, columns = (_array(_bytes(held, number), np.dtype("<i8")) for number in (2, 3))
     is_sound = (
@@ -124,7 +126,7 @@ def _densify(held: Messages, kind: "np.dtype[Any]", wide: "np.dtype[Any]", shape
     )
     if not is_sound:
         raise Malformed("a sparse tensor does not fit its shape")
-    room.take(math.prod(shape))
+    budget.take(math.prod(shape))
     result = np.zeros(shape, wide)
     result[np.repeat(np.arange(shape[0]), np.diff(rows)), columns] = values
     return result
