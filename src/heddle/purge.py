@@ -11,6 +11,7 @@ from pydantic import Field
 
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.evals.replay.job import answer_id
 from heddle.http.routing import Admin, ProjectReq, ResponseModel, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -97,25 +98,22 @@ class Purges:
         _add(counts, "calls", await self._store.calls.purge_project(project))
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
         await run.progress({"removed": counts, "models": ids})
-        await self._store.erasure.project(project, job.id, counts)
+        await self._store.erasure.project(project, counts)
         await self._store.renew_caches([project])
 
     async def _subject(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:
         """Files, tables and stored responses go with the calls and objects that name them, unless others do, too."""
         subject, name = job.body["subject"], job.body["id"]
         words = set(job.progress.get("words", ()))
-        is_named = NamedIn([], name)
+        levels, is_named = await self._settle(job, project, subject, name)
         if subject == "object":
             for text in await self._store.erasure.object_texts(project, name):
                 words |= await self._words(project, text)
             words |= await self._rows_words(project, words)
             await run.progress({"removed": counts, "words": sorted(words)})
         else:
-            ids = await self._reach(project, subject, name)
-            is_named = NamedIn(ids, name)
-            await self._end_jobs(job, project, await self._mentioning(project, job, is_named))
             # What is below goes first: what is left after a crash is found from above.
-            for part in batched(reversed(ids), _SLICE):
+            for part in (part for level in reversed(levels) for part in batched(level, _SLICE)):
                 content = await self._store.calls.content(project, part)
                 for text in content.texts:
                     words |= await self._words(project, text)
@@ -125,20 +123,36 @@ class Purges:
             await self._payloads(project, is_named, counts)
         await self._store.erasure.named(project, subject, name, counts)
         await self._store.renew_caches([project])
-        await self._store.erasure.mentions(project, is_named, job.id, counts)
+        await self._end_jobs(job, project, await self._mentioning(project, job, is_named))
+        await self._store.erasure.mentions(project, is_named, counts)
         await self._remove_unnamed(project, words, counts)
 
-    async def _reach(self, project: str, subject: str, name: str) -> list[str]:
-        """The calls of a subject, and all below them behind those above."""
-        found = dict.fromkeys(await self._store.calls.find(project, subject, name))
-        pending = list(found)
-        while pending:
-            below: list[str] = []
-            for part in batched(pending, _SLICE):
-                below += [one for one in await self._store.calls.children(project, part) if one not in found]
-            found.update(dict.fromkeys(below))
-            pending = list(dict.fromkeys(below))
-        return list(found)
+    async def _settle(self, job: JobRow, project: str, subject: str, name: str) -> tuple[list[list[str]], NamedIn]:
+        """The calls of a subject and what names it, once the jobs about it have ended, which may have stored more."""
+        levels = await self._reach(project, subject, name)
+        is_named = NamedIn(set().union(*levels), name)
+        open_jobs = await self._mentioning(project, job, is_named)
+        if open_jobs:
+            await self._end_jobs(job, project, open_jobs)
+            levels = await self._reach(project, subject, name)
+            is_named = NamedIn(set().union(*levels), name)
+        return levels, is_named
+
+    async def _reach(self, project: str, subject: str, name: str) -> list[list[str]]:
+        """The calls of a subject, then those below these and the copies that scores and replays made, and so on."""
+        if subject == "object":
+            return []
+        level = await self._store.calls.find(project, subject, name)
+        found, levels = set(level), [level]
+        while levels[-1]:
+            below: dict[str, None] = {}
+            for part in batched(levels[-1], _SLICE):
+                scores, replayed = await self._store.erasure.copies(FoundCalls(project, part, ()))
+                below |= dict.fromkeys(await self._store.calls.children(project, part))
+                below |= dict.fromkeys([*scores, *(answer_id(*one) for one in replayed)])
+            levels.append([one for one in below if one not in found])
+            found.update(below)
+        return levels
 
     async def _words(self, project: str, text: str) -> set[str]:
         """What of a text names a file, a table or a stored response, marked with which it is."""
@@ -187,24 +201,25 @@ class Purges:
         """Remove training jobs and logs that were given any of the calls; weights stay."""
         supervisor = self._training.supervisor
         for table, row_id, blob in await self._store.erasure.payloads(project):
-            if is_named(await asyncio.to_thread(self._read_payload, blob)):
+            if await asyncio.to_thread(self._is_about, is_named, blob):
                 if table == "train_jobs":
                     await supervisor.cancel(row_id)
                     await supervisor.wait_until_ended(row_id)
                 await self._store.erasure.payload(table, row_id, counts)
 
-    def _read_payload(self, blob: str) -> str:
+    def _is_about(self, is_named: NamedIn, blob: str) -> bool:
         try:
             packed = self._store.blobs.read(blob)
         except NotFound:
-            return ""
+            return False
         with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
-            return stream.read().decode("utf-8", "replace")
+            return is_named(stream.read().decode("utf-8", "replace"))
 
     async def _mentioning(self, project: str, job: JobRow, is_named: NamedIn) -> list[str]:
         """The open jobs that are about the subject."""
         found = [await self._jobs.read(job.project_id, one) for one in await self._store.erasure.open_jobs(project)]
-        return [row.id for row in found if row is not None and is_named(jsontext.dumps([row.body, row.progress]))]
+        said = {row.id: jsontext.dumps([row.id, row.body, row.caller, row.progress]) for row in found if row}
+        return [job_id for job_id, text in said.items() if is_named(text)]
 
     async def _end_jobs(self, job: JobRow, project: str, open_jobs: list[str]) -> None:
         """Cancel jobs that would write what is removed; raises Conflict where they do not end."""

@@ -20,11 +20,14 @@ from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
 from heddle.store.control.erasure import SUBJECTS
 from heddle.store.sqlite.database import DATABASE
+from tests.conftest import Wire
 from tests.support import planted, scale
 from tests.support.clickhouse import clickhouse_process
+from tests.support.evaluations import Lab
 from tests.support.inprocess import running_services
 from tests.support.patience import strain
 from tests.support.postgres import postgres_server
+from tests.support.provider import FakeProvider
 from tests.support.s3 import BUCKET, S3Server
 from tests.support.server import HeddleProcess
 
@@ -132,6 +135,32 @@ def test_no_byte_of_the_subject_is_left(tmp_path: Path, subject: str) -> None:
         if staying:
             assert planted.files_with(data, kept)
     assert planted.files_with(data, MARKER) == []
+
+
+@scale.on_sqlite
+def test_what_scores_and_replays_copied_goes_with_the_call(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with FakeProvider() as provider, HeddleProcess(data, providers=f"fake={provider.url}") as server:
+        wire = Wire(server.url, OWN)
+        lab = Lab(wire)
+        scorer = lab.scorer("ValidJSONScorer")
+        for user, text in (("ada", MARKER), ("grace", NEIGHBOUR)):
+            inputs = {"messages": [{"role": "user", "content": text}]}
+            one = planted.call(OWN, f"{user}-1", f"{user}-1", inputs=inputs, output=text, attributes={"user": user})
+            planted.send(wire.client, "/v2/team/own/calls/complete", {"batch": [one]})
+        wire.post("/calls/score", call_ids=["ada-1", "grace-1"], scorer_refs=[scorer])
+        wire.post("/replays/create", filter={"op_names": ["ask"]}, model="fake/m", scorer_refs=[scorer])
+        kinds = [job["kind"] for job in lab.jobs_done()]
+        assert sorted(kinds) == ["replay", "score_calls", "score_calls"]
+        assert len(wire.calls()) == 11, "two calls, two answers, six scores, and the replay"
+        make_old(data)
+        removed = wait_for(wire.client, purge(wire.client, "user", "ada"))["result"]["removed"]
+        assert (removed["calls"], removed["replay_items"]) == (5, 1)
+        assert len(wire.calls()) == 6
+        # The provider answers in capitals.
+        left = [planted.files_with(data, text) for text in (MARKER, MARKER.upper(), NEIGHBOUR, NEIGHBOUR.upper())]
+        assert [bool(files) for files in left] == [False, False, True, True]
+        wire.close()
 
 
 def test_every_table_says_how_it_is_erased() -> None:

@@ -62,6 +62,8 @@ def _value(column: "sa.Column[Any]", marker: str, number: int, keep: Any) -> Any
     kind = column.type.impl_instance if isinstance(column.type, sa.TypeDecorator) else column.type
     if column.name in ("payload", "blob") and column.table.name != "feedback":
         return keep(f"{column.table.name} {marker}".encode())
+    if column.name == "more":
+        return orjson.dumps({"wb_user_id": marker}).decode()
     if column.name == "folder":
         return f"adapters/{column.table.name}-{marker}"
     if isinstance(kind, sa.LargeBinary):

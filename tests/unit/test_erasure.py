@@ -8,7 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.store.control import erasure
+from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.erasure import ERASED_USER, Erasure, NamedIn
+from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.repository import metadata
 from heddle.store.control.training import train_events, train_jobs
@@ -54,9 +56,9 @@ def test_rows_in_whose_words_a_name_stands_go_and_no_others(
     monkeypatch.setattr(erasure, "_SLICE", 1)
     before, elsewhere = counted(executor), counted(executor, OTHER)
     counts: dict[str, int] = {}
-    run(Erasure(executor).mentions(PROJECT, NamedIn(name="okapi"), "job", counts))
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="okapi"), counts))
     assert (counts, counted(executor)) == ({}, before)
-    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), "job", counts))
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), counts))
     below = {"replay_items": 1, "conversation_items": 1}
     assert counts == {"eval_jobs": 1, "responses": 1, "conversations": 1} | below
     after = counted(executor)
@@ -67,10 +69,62 @@ def test_rows_in_whose_words_a_name_stands_go_and_no_others(
     assert counted(executor, OTHER) == elsewhere
 
 
-def test_the_job_that_purges_stays_though_it_names_the_subject(executor: MemoryExecutor) -> None:
+def test_jobs_that_are_open_stay_though_they_name_the_subject(executor: MemoryExecutor) -> None:
+    def begin(connection: sa.Connection) -> None:
+        connection.execute(eval_jobs.update().values(state="running"))
+
+    run(executor.write(begin))
     counts: dict[str, int] = {}
-    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), "zebra", counts))
+    run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), counts))
+    run(Erasure(executor).project(PROJECT, counts))
     assert "eval_jobs" not in counts and counts["responses"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ada", '{"user": "ada"}'),
+        ("ada", '{"users": ["eve", "ada"]}'),
+        ('a "b" \u00e9', '{"user": "a \\"b\\" \\u00e9"}'),
+        ("zoo", '["weave:///team/own/object/zoo:latest"]'),
+        ("zoo", "no object weave-trace-internal:///cHJvag==/op/zoo:v1/attr/rows here"),
+        ("a b", "weave:///team/own/call/a%20b"),
+    ],
+)
+def test_a_name_is_found_as_a_value_and_in_refs(name: str, text: str) -> None:
+    assert NamedIn(name=name)(text) and NamedIn([name])(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("model", '{"model": "m", "input": {"model" : 1}}'),
+        ("user", '{"input": [{"role": "user", "type": "message", "content": "hi"}]}'),
+        ("zoo", '["weave:///team/own/object/zoo-2:latest", "weave:///team/own/object/my-zoo:v1"]'),
+        ("own", '["weave:///team/own/object/zoo:latest"]'),
+        ("object", '["weave:///team/own/object/zoo:latest"]'),
+        ("e", "https://example.org/e/f"),
+        ("ada", '{"text": "ada went \\"ada\\" home"}'),
+    ],
+)
+def test_a_name_is_not_found_in_keys_words_of_an_interface_and_parts_of_others(name: str, text: str) -> None:
+    assert not NamedIn(name=name)(text)
+
+
+def test_spans_of_a_user_are_not_those_that_say_the_same_of_something_else(executor: MemoryExecutor) -> None:
+    def say(connection: sa.Connection) -> None:
+        mores = ('{"wb_user_id":"stop"}', '{"finish_reasons":["stop"]}', '{"wb_user_id":"eve"}', None)
+        [row] = connection.execute(sa.select(agent_spans).where(agent_spans.c.project == PROJECT)).mappings()
+        connection.execute(agent_spans.delete().where(agent_spans.c.project == PROJECT))
+        for number, more in enumerate(mores):
+            connection.execute(agent_spans.insert().values({**row, "seq": None, "span_id": str(number), "more": more}))
+
+    run(executor.write(say))
+    counts: dict[str, int] = {}
+    run(Erasure(executor).named(PROJECT, "user", "wb_user_id", counts))
+    assert counts == {}
+    run(Erasure(executor).named(PROJECT, "user", "stop", counts))
+    assert counts == {"agent_spans": 1}
 
 
 def test_metrics_that_a_user_is_named_in_go_and_so_do_the_names_of_authors(executor: MemoryExecutor) -> None:

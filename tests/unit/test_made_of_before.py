@@ -76,19 +76,22 @@ def test_all_versions_have_the_same_tags(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_a_purge_of_a_project_leaves_the_purges_that_wait(tmp_path: Path) -> None:
+def test_a_purge_of_a_project_leaves_the_jobs_that_are_open(tmp_path: Path) -> None:
     async def work(store: ControlGroups) -> None:
         for name, kind, state in (
             ("own", PURGE_JOB, "running"),
             ("waits", PURGE_JOB, "queued"),
             ("done", PURGE_JOB, "succeeded"),
-            ("other", "replay", "queued"),
+            ("other", "replay", "cancelled"),
+            ("came", "replay", "queued"),
         ):
             row = JobRow(id=name, kind=kind, project_id="team/one", body={}, caller={}, created_at=0, state=state)
             await store.eval_jobs.add(row, 9)
-        await store.erasure.project(PROJECT, "own", Counts())
-        found = [name for name in ("own", "waits", "done", "other") if await store.eval_jobs.find("team/one", name)]
-        assert found == ["own", "waits"]
+        await store.erasure.project(PROJECT, Counts())
+        found = [
+            name for name in ("own", "waits", "done", "other", "came") if await store.eval_jobs.find("team/one", name)
+        ]
+        assert found == ["own", "waits", "came"]
 
     run(tmp_path, work)
 

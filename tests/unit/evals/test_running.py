@@ -13,6 +13,7 @@ from heddle.evals import objects, predictions, run
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.services import Services
 from heddle.store.control.eval_jobs import JobRow, eval_jobs
+from heddle.wire import refs
 from heddle.wire.inference import ProviderFailed
 from tests.support.inprocess import Trace, running_services
 
@@ -217,6 +218,42 @@ def test_a_run_whose_call_is_deleted_ends(tmp_path: Path, monkeypatch: pytest.Mo
         assert (job.state, job.error) == ("failed", "The call of the run was deleted")
         assert len(model.asked) < 100, "nobody pays for what nobody wants to see"
         assert await trace.calls() == []
+
+    with_services(tmp_path, test, model)
+
+
+@pytest.mark.parametrize("subject", ["call", "trace", "user", "object"])
+def test_a_purge_ends_the_run_that_is_about_its_subject_first(tmp_path: Path, subject: str) -> None:
+    class Purging(Echo):
+        trace: Trace
+        job_id = ""
+
+        async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
+            if len(self.asked) == 20:
+                [root] = [call["id"] for call in await self.trace.calls() if call["parent_id"] is None]
+                name = {"user": "ann", "object": "exam"}.get(subject, root)
+                body = {"project_id": PROJECT, "subject": subject, "id": name}
+                self.job_id = (await self.trace.post("/project/purge", **body))["job_id"]
+            return await super().create(inputs, caller, project)
+
+    model = Purging()
+
+    async def test(services: Services, trace: Trace) -> None:
+        model.trace = trace
+        ann = Caller("ann", (Grant.parse(f"editor:{PROJECT}"),))
+        run_id = await services.evaluations.evaluate_model(ann, PROJECT, await exam(trace, 500), "echo")
+        async with asyncio.timeout(60):
+            await services.jobs.ended(run_id, lambda: asyncio.sleep(0, not model.job_id))
+            purged = await services.jobs.wait(PROJECT, model.job_id)
+        assert purged.state == "succeeded" and len(model.asked) < 100
+        assert await services.jobs.read(PROJECT, run_id) is None
+        left = await trace.calls()
+        if subject == "object":
+            assert [call["exception"] for call in left if call["id"] == run_id] == ["cancelled"]
+        else:
+            assert left == []
+            hidden = await services.store.calls.find(refs.internal_project(PROJECT), "project", "")
+            assert hidden == [], "rows that the run stored meanwhile"
 
     with_services(tmp_path, test, model)
 

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, get_args
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 
 from heddle.store.control.agents.spans import renew_traces
 from heddle.store.control.audit import audit_log
-from heddle.store.control.coordination import QUEUED, RUNNING
-from heddle.store.control.eval_jobs import eval_jobs
+from heddle.store.control.eval_jobs import OPEN, eval_jobs, replay_items
 from heddle.store.control.feedback import feedback
 from heddle.store.control.files import files
 from heddle.store.control.metric_series import metric_points, metric_series, metric_streams
@@ -48,6 +48,12 @@ _SLICE = 2000
 """Rows that one transaction removes, so that writers come in between."""
 _ODD = re.compile(r"[^A-Za-z0-9_-]|^.{0,7}$", re.DOTALL)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}")
+_STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?', re.DOTALL)
+"""A string of JSON, and what makes it a key."""
+_REF = re.compile(r":///(?:[^\s\"/]*+/){1,2}(?:object|op|call)/([^:/\s\"]++)")
+_KINDS = frozenset(("role", "type", "object", "kind", "state", "status", "finish_reason"))
+"""Keys whose values are words of an interface, whatever somebody is named."""
+_IS_OPEN = eval_jobs.c.state.in_(OPEN)
 Counts = dict[str, int]
 
 
@@ -57,16 +63,35 @@ def tokens_of(text: str) -> set[str]:
 
 
 class NamedIn:
-    """Tells texts in which any of some ids stands, or a name as a JSON string."""
+    """Tells texts in which any of some ids stands, or a name: as a value of JSON, or as what a ref points to."""
 
     def __init__(self, ids: Collection[str] = (), name: str = "") -> None:
         self._ids = {one for one in ids if not _ODD.search(one)}
-        self._odd = [jsontext.dumps(one)[1:-1] for one in (*(one for one in ids if one not in self._ids), name) if one]
+        self._names = {one for one in (*(one for one in ids if one not in self._ids), name) if one}
 
     def __call__(self, text: str) -> bool:
-        return not self._ids.isdisjoint(tokens_of(text)) or any(
-            f'"{odd}"' in text or f"/{odd}" in text for odd in self._odd
-        )
+        if self._ids and any(found.group() in self._ids for found in _TOKEN.finditer(text)):
+            return True
+        return bool(self._names) and self._is_named(text)
+
+    def _is_named(self, text: str) -> bool:
+        if any(unquote(found[1]) in self._names for found in _REF.finditer(text)):
+            return True
+        key = ""
+        for found in _STRING.finditer(text):
+            value, is_key = _unescape(found[1]), found[2]
+            if is_key:
+                key = value
+            elif value in self._names and key not in _KINDS:
+                return True
+        return False
+
+
+def _unescape(text: str) -> str:
+    try:
+        return str(jsontext.loads(f'"{text}"'.encode())) if "\\" in text else text
+    except ValueError:
+        return text
 
 
 class Erasure(Repository):
@@ -83,14 +108,12 @@ class Erasure(Repository):
             if removed < _SLICE:
                 return
 
-    async def project(self, project: str, job_id: str, counts: Counts) -> None:
-        """Remove everything of a project but the job that does it, and other purges that are still to be done."""
+    async def project(self, project: str, counts: Counts) -> None:
+        """Remove everything of a project but jobs that are open, such as the one that does it."""
         for erased in PROJECT_TABLES:
             condition = erased.within([project])
             if erased.table is eval_jobs:
-                c = eval_jobs.c
-                is_waiting = sa.and_(c.kind == PURGE_JOB, c.state.in_((QUEUED, RUNNING)))
-                condition = sa.and_(condition, c.id != job_id, ~is_waiting)
+                condition = sa.and_(condition, ~_IS_OPEN)
             await self._remove(erased, condition, counts)
         entity, _, name = (refs.external_project(project) or "/").partition("/")
         named = jsontext.dumps({"entity": entity, "project": name})[1:-1]
@@ -126,10 +149,10 @@ class Erasure(Repository):
         if kind == "user":
             await self._executor.write(lambda connection: _erase_series(connection, project, name))
 
-    async def mentions(self, project: str, is_named: Callable[[str], bool], job_id: str, counts: Counts) -> None:
+    async def mentions(self, project: str, is_named: Callable[[str], bool], counts: Counts) -> None:
         """Remove the rows in whose words anything stands that `is_named` knows, and what is below them.
 
-        The job that does it stays.
+        Jobs that are open stay.
         """
         for erased in PROJECT_TABLES:
             if not erased.words:
@@ -138,7 +161,7 @@ class Erasure(Repository):
             query = sa.select(key, *(sa.cast(erased.table.c[name], sa.Text) for name in erased.words))
             query = query.where(erased.within([project]))
             if erased.table is eval_jobs:
-                query = query.where(eval_jobs.c.id != job_id)
+                query = query.where(~_IS_OPEN)
 
             def read(connection: sa.Connection, query: sa.Select[Any] = query) -> list[Any]:
                 rows = connection.execution_options(yield_per=50).execute(query)
@@ -157,9 +180,18 @@ class Erasure(Repository):
     def open_jobs(self, connection: sa.Connection, project: str) -> list[str]:
         """The ids of the jobs of a project that wait or run, but for purges."""
         c = eval_jobs.c
-        is_open = sa.and_(c.state.in_((QUEUED, RUNNING)), c.kind != PURGE_JOB)
-        mine = c.project_id == refs.external_project(project)
-        return list(connection.execute(sa.select(c.id).where(mine, is_open)).scalars())
+        mine = sa.and_(c.project_id == refs.external_project(project), c.kind != PURGE_JOB)
+        return list(connection.execute(sa.select(c.id).where(mine, _IS_OPEN)).scalars())
+
+    @reads
+    def copies(self, connection: sa.Connection, found: FoundCalls) -> tuple[list[str], list[tuple[str, int]]]:
+        """What was made of some calls: the calls of scorers, and replays with the places that the calls have there."""
+        f, i = feedback.c, replay_items.c
+        scores = sa.select(f.call_ref).where(f.project == found.project, Listed(f.weave_ref, found.refs))
+        given = connection.execute(scores.where(f.call_ref.is_not(None))).scalars()
+        mine = sa.select(eval_jobs.c.id).where(eval_jobs.c.project_id == refs.external_project(found.project))
+        replays = sa.select(i.replay_id, i.place).where(Listed(i.call_id, found.ids), i.replay_id.in_(mine))
+        return [refs.parse(ref).name for ref in given], [(row[0], row[1]) for row in connection.execute(replays)]
 
     @reads
     def folders(self, connection: sa.Connection, project: str) -> list[str]:

@@ -31,7 +31,7 @@ from heddle.store.control.pending_calls import call_halves, ended_calls, halves_
 from heddle.store.control.projects import projects, runtimes
 from heddle.store.control.redaction import rejections
 from heddle.store.control.responses import conversation_items, conversations, responses
-from heddle.store.control.row_queries import Listed
+from heddle.store.control.row_queries import JsonRead, Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import train_events, train_jobs
@@ -198,7 +198,7 @@ _eval_jobs = ProjectTable(
     eval_jobs,
     within=_of_jobs,
     exported=lambda projects: sa.and_(_of_jobs(projects), eval_jobs.c.state.in_(_ENDED)),
-    words=("body", "caller", "progress", "result", "error"),
+    words=("id", "body", "caller", "progress", "result", "error"),
 )
 
 
@@ -256,7 +256,7 @@ PROJECT_TABLES: tuple[ProjectTable, ...] = (
         agent_spans,
         _by_id(_s.span_id),
         thread=_named(_s.conversation_id),
-        user=lambda project, name: sa.and_(_s.project == project, _s.more.contains(f'"{name}"', autoescape=True)),
+        user=lambda project, name: sa.and_(_s.project == project, JsonRead(_s.more, ("wb_user_id",), "scalar") == name),
     ),
     ProjectTable(agent_traces, thread=_named(agent_traces.c.conversation_id)),
     ProjectTable(
