@@ -488,6 +488,21 @@ def test_a_score_beside_those_of_an_sdk_keeps_them(v2: V2Api, wire: Wire) -> Non
     assert wire.call(row)["output"] == before["output"]
 
 
+@pytest.mark.parametrize("value", [{}, [], 1, None])
+def test_a_prediction_below_a_row_with_odd_marks_is_deleted(v2: V2Api, wire: Wire, value: Any) -> None:
+    run, at = Run(v2), "2026-01-01T00:00:00Z"
+    row, prediction = str(uuid.uuid4()), str(uuid.uuid4())
+    head = {"project_id": wire.project, "trace_id": run.id, "started_at": at, "ended_at": at, "inputs": {}}
+    marks = {row: {"predict_call_id": value}, prediction: {"prediction": "true"}}
+    batch = [
+        {**head, "id": call_id, "parent_id": parent, "op_name": op, "attributes": {"weave": marks[call_id]}}
+        for call_id, parent, op in ((row, run.id, "Evaluation.predict_and_score"), (prediction, row, "m.predict"))
+    ]
+    wire.post(f"/v2/{wire.project}/calls/complete", batch=[{**call, "output": 1, "summary": {}} for call in batch])
+    assert v2.delete("predictions", prediction_ids=[prediction]) == 1
+    assert {call["id"] for call in wire.calls()} == {run.id, row}
+
+
 def test_functions_are_the_models_and_scorers_of_what_an_sdk_ran(v2: V2Api, wire: Wire) -> None:
     root, row, predict = sdk_row(wire, {"judge": True})
     model = v2.get(f"evaluation_runs/{root}")["model"]

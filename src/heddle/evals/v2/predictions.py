@@ -198,7 +198,8 @@ async def prediction_delete(calls: DeleteCalls, prediction_ids: Annotated[list[s
     """Delete predictions, with the calls of their rows and the scores where they belong to a run."""
     found = await calls.read_marked(prediction_ids, PREDICTION)
     parents = await calls.read_parents(found)
-    rows = [parent.id for parent in parents.values() if parent.marks.get("predict_call_id") in set(prediction_ids)]
+    named = set(prediction_ids)
+    rows = [parent.id for parent in parents.values() if first_text(parent.marks.get("predict_call_id")) in named]
     await calls.delete([*(call.id for call in found), *rows])
     return answer({"num_deleted": len(found)})
 
