@@ -145,7 +145,7 @@ class Dataset:
         self._table, self._ref, self._rows = table, ref, rows
 
     async def rows(self) -> AsyncIterator[Row]:
-        """Every row in order; raises InvalidRequest for one that is no object."""
+        """Every row in order; raises InvalidRequest for one that is no object, and where rows were removed meanwhile."""
         if self._table is None:
             for place, value in enumerate(self._rows):
                 yield self._row(place, value, value)
@@ -154,6 +154,8 @@ class Dataset:
             found = await self._reader.store.tables.query(
                 self._table.project, self._table.name, limit=PAGE, offset=start
             )
+            if len(found) < min(PAGE, self.count - start):
+                raise InvalidRequest(f"Rows of the dataset of {self._name} were removed meanwhile")
             for place, row in enumerate(found, start):
                 value = orjson.loads(row.val)
                 yield self._row(place, f"{self._ref}{refs.ROWS}{row.digest}" if self._ref else value, value)

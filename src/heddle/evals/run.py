@@ -306,6 +306,8 @@ class EvaluationRun:
         except RunDeleted:
             await self._delete_rest()
             raise
+        if not self._places:
+            raise InvalidRequest("There are no rows to score")
         if not finished and self._failures == len(self._places):
             raise InvalidRequest(f"All {self._failures} rows failed, the last with: {self._last_failure}")
         return await self._close(tree)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from heddle.auth import Caller, Scope
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, InvalidRequest
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.evals.objects import CLASS_NAME, ObjectReader, find_calls, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
@@ -53,7 +53,7 @@ async def read_source(records: Records, caller: Caller, project: str, run_id: st
 
 
 async def read_cases(records: Records, caller: Caller, project: str, source: SourceRun) -> AsyncIterator[Case]:
-    """The rows of a run with their answers, in the order of their calls."""
+    """The rows of a run with their answers, in the order of their calls; raises InvalidRequest for a deleted run."""
     children = records.read_calls(caller, project, filter={"parent_ids": [source.id]}, columns=_RUN_COLUMNS)
     async for calls in children:
         rows = [call for call in calls if call.operation in TRIAL_OPS and call.ended_at]
@@ -61,6 +61,8 @@ async def read_cases(records: Records, caller: Caller, project: str, source: Sou
         for call, value in zip(rows, values, strict=True):
             row = value if isinstance(value, dict) else {}
             yield Case(call.id, call.inputs.get("example"), row, 0, _stored_answer(call))
+    if await read_source(records, caller, project, source.id) is None:
+        raise InvalidRequest(f"The evaluation run {source.id[:100]!r} was deleted meanwhile")
 
 
 async def resolve_refs(records: Records, caller: Caller, values: Sequence[Any]) -> list[Any]:

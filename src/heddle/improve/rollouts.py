@@ -109,6 +109,8 @@ class Rollouts:
             raise InvalidRequest("The dataset of the improvement was deleted")
         table = refs.parse(orjson.loads(found.val or "null")["rows"])
         rows = await self._store.tables.query(table.project, table.name, limit=None)
+        if not rows:
+            raise InvalidRequest("The rows of the dataset of the improvement were removed")
         return [orjson.loads(row.val) for row in rows]
 
     async def _roll_out(self, loop: Loop, root: str, call_id: str, row: Json, step: int, seed: int) -> float | None:

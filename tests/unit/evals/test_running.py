@@ -258,6 +258,71 @@ def test_a_purge_ends_the_run_that_is_about_its_subject_first(tmp_path: Path, su
     with_services(tmp_path, test, model)
 
 
+def test_a_run_whose_rows_are_removed_meanwhile_does_not_pass_for_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PAGE", 7)
+
+    class Purging(Echo):
+        services: Services
+        trace: Trace
+
+        async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
+            if len(self.asked) == 3:
+                body = {"project_id": PROJECT, "subject": "object", "id": "rows"}
+                job_id = (await self.trace.post("/project/purge", **body))["job_id"]
+                assert (await self.services.jobs.wait(PROJECT, job_id)).state == "succeeded"
+            return await super().create(inputs, caller, project)
+
+    model = Purging()
+
+    async def test(services: Services, trace: Trace) -> None:
+        model.services, model.trace = services, trace
+        job = await evaluated(services, await exam(trace, 40), "echo")
+        assert (job.state, job.error) == ("failed", "Rows of the dataset of exam were removed meanwhile")
+
+    with_services(tmp_path, test, model)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_new_scores_of_a_run_that_is_deleted_meanwhile_do_not_pass_for_all(tmp_path: Path, is_early: bool) -> None:
+    async def test(services: Services, trace: Trace) -> None:
+        source = await evaluated(services, await exam(trace, 10), "echo")
+        write, deleted = services.records.write_calls, list[bool]()
+
+        async def delete_before(caller: Any, project: str, starts: Any, ends: Any) -> None:
+            if len(starts) > is_early and not deleted:
+                deleted.append(True)
+                await trace.post("/calls/delete", project_id=PROJECT, call_ids=[source.id])
+            await write(caller, project, starts, ends)
+
+        scorer = await trace.scorer("ValidJSONScorer")
+        run_id = await services.evaluations.rescore(LOCAL, PROJECT, source.id, [scorer])
+        services.records.write_calls = delete_before  # type: ignore[method-assign]
+        async with asyncio.timeout(60):
+            job = await services.jobs.wait(PROJECT, run_id)
+        assert deleted and (job.state, job.error) == (
+            "failed",
+            f"The evaluation run {source.id!r} was deleted meanwhile",
+        )
+
+    with_services(tmp_path, test, Echo())
+
+
+def test_a_run_without_rows_has_nothing_to_score(tmp_path: Path) -> None:
+    async def test(services: Services, trace: Trace) -> None:
+        source = await evaluated(services, await exam(trace, 2), "echo")
+        below = [call["id"] for call in await trace.calls() if call["parent_id"] == source.id]
+        await trace.post("/calls/delete", project_id=PROJECT, call_ids=below)
+        scorer = await trace.scorer("ValidJSONScorer")
+        run_id = await services.evaluations.rescore(LOCAL, PROJECT, source.id, [scorer])
+        async with asyncio.timeout(60):
+            job = await services.jobs.wait(PROJECT, run_id)
+        assert (job.state, job.error) == ("failed", "There are no rows to score")
+
+    with_services(tmp_path, test, Echo())
+
+
 def test_a_row_that_somebody_else_ended_is_not_summed(tmp_path: Path) -> None:
     class Meddling(Echo):
         trace: Trace
