@@ -145,7 +145,7 @@ class Dataset:
         self._table, self._ref, self._rows = table, ref, rows
 
     async def rows(self) -> AsyncIterator[Row]:
-        """Every row in order; raises InvalidRequest for one that is no object, and where rows were removed meanwhile."""
+        """Every row in order; raises InvalidRequest for one that is no object, and for rows that are gone meanwhile."""
         if self._table is None:
             for place, value in enumerate(self._rows):
                 yield self._row(place, value, value)

@@ -135,7 +135,7 @@ class Improvements:
         loop = await self._open(job, run)
         log = loop.log
         data = await log.do("select", partial(self._select, loop))
-        before = await log.do("baseline", partial(self._measure, loop, data, None))
+        before = await log.do("baseline", partial(self._measure_baseline, loop, data))
         if before["held_out"]["score"] >= loop.asked.rollouts.target_reward:
             raise InvalidRequest(
                 f"The policy scores {before['held_out']['score']:.3g} on the held-out chats already: nothing to "
@@ -231,6 +231,19 @@ class Improvements:
         ]
         for part in batched(links, _LINKS_AT_ONCE):
             await self._store.dataset_sources.link(list(part))
+
+    async def _measure_baseline(self, loop: Loop, data: Selected) -> Measured:
+        """What the policy scores; raises InvalidRequest for conditions on what its runs do not measure."""
+        measured, gate = await self._measure(loop, data, None), loop.asked.gate
+        sets = [(gate.held_out, measured["held_out"])]
+        sets += [(gate.general, measured["general"])] if "general" in measured else []
+        for conditions, score in sets:
+            run_id = score["call_id"]
+            rows = await self._read_run(loop, run_id)
+            unchanged = await asyncio.to_thread(compare_rows, run_id, rows, run_id, rows)
+            for text in conditions:
+                parse_condition(text).check(unchanged)
+        return measured
 
     async def _measure(self, loop: Loop, data: Selected, step: int | None) -> Measured:
         """What a step (None: the one that the name means) scores on the held-out chats and the general set."""

@@ -123,6 +123,7 @@ def test_a_stop_leaves_the_name_where_it_is(wire: Wire) -> None:
         (3, {}, "3 weak calls hold 3 different chats; 4 are needed"),
         (6, {"columns": {"target": "attributes.target"}}, "6 calls: it has no attributes.target"),
         (6, {"rollouts": {"target_reward": 0}}, "nothing to improve"),
+        (6, {"gate": {"held_out": ["nothing < 0"]}}, "names 'nothing'; the runs have: score"),
         (6, {"budget_seconds": 0.001}, "was spent before a step was trained"),
         (6, {"columns": {"target": "inputs.messages.0.role"}}, "reinforcement has nothing to learn from"),
     ],
@@ -134,7 +135,7 @@ def test_what_cannot_be_improved_says_what_to_do(wire: Wire, calls: int, changes
     rollouts = {"steps": 4, "chats": 2, "answers": 2, "max_tokens": 4, **changes.pop("rollouts", {})}
     found = clinic.ended(clinic.improve(rollouts=rollouts, **changes))
     assert found["state"] == "failed" and reason in found["error"], found
-    assert clinic.latest() == 0
+    assert clinic.latest() == 0 and clinic.jobs() == []
 
 
 @pytest.mark.parametrize(
