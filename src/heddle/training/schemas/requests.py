@@ -258,7 +258,7 @@ class DeleteCheckpoints(Part):
     steps: list[Step]
 
 
-class Rollback(Part):
+class Rollback(Part, extra="forbid"):
     """Which step the bare name is to mean."""
 
     step: Step
