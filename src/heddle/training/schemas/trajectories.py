@@ -28,6 +28,7 @@ from heddle.http.routing import RequestModel
 from heddle.training.calls import choose_exchanges
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY, LazyModel
+from heddle.wire.means import mean
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str, str]
@@ -345,12 +346,9 @@ def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, floa
 
 
 def _mean(values: Iterable[float]) -> float:
-    """0 for none; infinite where the sum is beyond the range of floats."""
+    """0 for none."""
     items = list(values)
-    try:
-        return math.fsum(items) / len(items) if items else 0.0
-    except OverflowError:
-        return math.inf
+    return mean(items) if items else 0.0
 
 
 FIELD = "training_data_url"
