@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, ValidationError, model_validator
 
 from heddle.errors import HeddleError, NotFound
-from heddle.http.own_bodies import OwnBody, OwnCallsFilter, OwnReq
+from heddle.http.own_bodies import OwnCallsFilter, OwnReq
 from heddle.http.routing import RequestModel, ResponseModel
 from heddle.jobs.runner import Attempt, Loop, Runner
 from heddle.settings import Settings
@@ -42,8 +42,11 @@ Receiver = Annotated[str, Field(max_length=320, pattern=r"^[^@\s<>,;\"]+@[^@\s<>
 MOST_SECONDS = 31 * 86_400
 
 
-class AlertTarget(OwnBody):
-    """Where messages of a rule go: a webhook of one's own, an incoming webhook of Slack, or mail."""
+class AlertTarget(RequestModel):
+    """Where messages of a rule go: a webhook of one's own, an incoming webhook of Slack, or mail.
+
+    What it is shown with beside these may come back: the rule as it was read is what /alerts/update takes.
+    """
 
     id: str | None = Field(default=None, pattern=r"^[a-z0-9]{1,40}$")
     """That of a target which is there already: an address of Slack may then be left out, and stays."""
