@@ -37,6 +37,9 @@ NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 KEPT := src/heddle/openapi.json
 
+# For lines that do something else as well: `make -n` runs every line that names MAKE itself.
+SUBMAKE = $(MAKE)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo mutation coverage serve test test-all test-fast test-clients test-python test-scale test-vllm soak bench bench-compare lint clients lock dist release sbom docs kubernetes otel-recordings import-recordings
 .DELETE_ON_ERROR:
@@ -90,7 +93,7 @@ pytest = tested=5; for part in torch unit api rest; do \
 test-all: export HEDDLE_SCREENS := $(CURDIR)/.cache/screens
 test test-all: | .cache $(KEPT)
 	@$(MAKE) --no-print-directory -j4 .venv/.dev clients $(if $(filter test-all,$@),.cache/.newer-art)
-	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	@$(SUBMAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
 	  $(call pytest,$(if $(filter test,$@),$(QUICK))); \
 	  wait $$lint || { cat .cache/lint.log; echo "heddle: lint or types failed"; exit 1; }; exit $$tested
 	@echo "heddle: lint, types and tests passed"
@@ -118,7 +121,7 @@ test-python: .clients/tools/.installed
 	@for version in $(PYTHONS); do \
 	  python=$$($(PYTHON) -m tests.support.pythons $$version) || continue; \
 	  bin=.clients/python-$$version/bin; \
-	  $(MAKE) --no-print-directory .clients/python-$$version/.installed PYTHON=$$python || exit 1; \
+	  $(SUBMAKE) --no-print-directory .clients/python-$$version/.installed PYTHON=$$python || exit 1; \
 	  $$bin/pytest --part unit -n $(WORKERS) -q $(QUICK) $(PYTEST_ARGS) || exit 1; \
 	  if $$bin/python -c "import torch" 2>/dev/null; then \
 	    $$bin/pytest tests/unit --part torch -n $(WORKERS) -q $(QUICK) $(PYTEST_ARGS) || exit 1; \
@@ -281,7 +284,7 @@ $(KEPT): $(shell find src/heddle -name '*.py') | .venv/.serve
 
 .cache/.newer-art: | .cache
 	@python=$$($(PYTHON) -m tests.support.pythons 3.12) || exit 0; \
-	  $(MAKE) --no-print-directory .clients/art-$(NEWER_ART)/.installed PYTHON=$$python
+	  $(SUBMAKE) --no-print-directory .clients/art-$(NEWER_ART)/.installed PYTHON=$$python
 
 .clients/helm/.installed: | .cache
 	@echo "installing Helm into .clients/helm"

@@ -52,6 +52,13 @@ def is_below(root: Path, text: str | Path) -> bool:
     return True
 
 
+def require_apart(data: str | Path, place: str | Path) -> None:
+    """Raise InvalidRequest for a copy (of what the data folder holds) inside of that folder, or around it."""
+    folder, copy = resolve(data), resolve(place)
+    if folder == copy or folder in copy.parents or copy in folder.parents:
+        raise InvalidRequest(f"{place} and the data folder {data} lie one inside the other; give a place apart from it")
+
+
 def as_part(name: str) -> str:
     """An id as one part of a path: its SHA-256 where it is none by itself."""
     return name if _PART.fullmatch(name) else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()

@@ -12,7 +12,8 @@ from pydantic import Field
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.evals.replay.job import answer_id
-from heddle.http.routing import Admin, ProjectReq, ResponseModel, StoreDep, answer, group
+from heddle.http.own_bodies import OwnReq
+from heddle.http.routing import Admin, ResponseModel, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.erasure import PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
@@ -29,7 +30,7 @@ _SLICE = 500
 _WAIT_SECONDS = 60.0
 
 
-class PurgeReq(ProjectReq, extra="forbid"):
+class PurgeReq(OwnReq):
     """Whom to erase: `id` is the id of a call, trace or thread, a user, or the name of an object or op."""
 
     subject: SubjectKind

@@ -101,6 +101,7 @@ def test_lists_of_traces(stored: httpx.Client) -> None:
     assert names(name="my trace") == ["my trace"] and names(name="other") == ["other"] and names(name="x") == []
     assert names(name="agent run") == ["my trace"], "by the name of its span"
     assert names(fromTimestamp="2100-01-01T00:00:00Z") == []
+    assert names(userId="ada") == ["my trace"] and names(userId="nobody") == []
     answer = get(stored, "traces", sessionId="talk")
     assert answer["meta"] == {"page": 1, "limit": 50, "totalItems": 1, "totalPages": 1}
     assert len(answer["data"][0]["observations"]) == 4
@@ -157,13 +158,49 @@ def test_what_a_call_does_not_say_has_its_default(wire: Wire, langfuse: httpx.Cl
         assert len(ids(path, environment=["prod", "default"])) == 4
 
 
-def test_ids_may_hold_slashes(wire: Wire, langfuse: httpx.Client) -> None:
-    call = finished(wire, "a/b", trace_id="c/d", thread_id="e/f g?")
+def test_only_users_that_are_shown_are_found(wire: Wire, langfuse: httpx.Client) -> None:
+    """The user of the API key is none whom the work was done for."""
+    told = [{}, {"user.id": "ada", "langfuse.user.id": "eve"}, {"enduser.id": "bob"}, {"langfuse.user.id": "eve"}]
+    send(langfuse, *(span(number, trace=number, attributes=more) for number, more in enumerate(told, 1)))
+    (of_key,) = {call["wb_user_id"] for call in wire.calls()} - {"ada", "bob", "eve"}
+    for path in ("traces", "observations", "v2/observations"):
+        shown = sorted(str(one["userId"]) for one in get(langfuse, path)["data"])
+        assert shown == ["None", "ada", "bob", "eve"]
+        for user, count in (("ada", 1), ("bob", 1), ("eve", 1), (of_key, 0)):
+            assert [one["userId"] for one in get(langfuse, path, userId=user)["data"]] == [user] * count
+
+
+def test_a_trace_of_two_roots_is_one(langfuse: httpx.Client) -> None:
+    context = {**CONTEXT, f"{BASE}type": "span"}
+    send(
+        langfuse,
+        span(1, name="first", attributes=context),
+        span(2, name="second", attributes=context, start_time_unix_nano=START + 1_000_000),
+        span(3, trace=2, name="other", attributes=context, start_time_unix_nano=START + 2_000_000),
+    )
+    listed = {one["id"]: one for one in get(langfuse, "traces")["data"]}
+    assert [one["id"] for one in get(langfuse, "traces")["data"]] == [f"{2:032x}", TRACE]
+    assert len(listed[TRACE]["observations"]) == 2
+    assert [one["id"] for one in get(langfuse, "sessions/talk")["traces"]] == [TRACE, f"{2:032x}"]
+
+
+@pytest.mark.parametrize(
+    ("call_id", "trace", "session"), [("a/b", "c/d", "e/f g?"), ("a\n", "c\nd", "\ne\n"), ("a\r", "c\u2028", "e\x0b")]
+)
+def test_ids_may_hold_slashes_and_ends_of_lines(
+    wire: Wire, langfuse: httpx.Client, call_id: str, trace: str, session: str
+) -> None:
+    call = finished(wire, call_id, trace_id=trace, thread_id=session)
     assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": [call]}).status_code == 200
-    for path, key in (("observations", "a/b"), ("traces", "c/d"), ("sessions", "e/f g?")):
+    for path, key in (("observations", call_id), ("traces", trace), ("sessions", session)):
         assert (
             get(langfuse, f"{path}/{quote(key, safe='')}")["id"] == get(langfuse, f"{path}/{quote(key)}")["id"] == key
         )
+
+
+def test_ids_of_scores_may_hold_slashes(wire: Wire, langfuse: httpx.Client) -> None:
+    call = finished(wire, "a/b", trace_id="c/d", thread_id="e/f g?")
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": [call]}).status_code == 200
     body = {"name": "liked", "value": 1, "traceId": "c/d", "id": "g/h"}
     assert langfuse.post("/api/public/scores", json=body).status_code == 200
     assert get(langfuse, "scores/g%2Fh")["id"] == get(langfuse, "v2/scores/g%2Fh")["id"] == "g/h"

@@ -209,7 +209,7 @@ class Seeding:
         run = {"evaluation": t.object("exam"), "model": t.object("answerer")}
         t.ids["run"] = self.post(f"{base}/evaluation_runs", run)["evaluation_run_id"]
         self._predictions({"evaluation_run_id": t.run})
-        replay = {"project_id": t.project_id, "call_ids": [t.call], "name": secret, "filter": {"call_ids": [t.call]}}
+        replay = {"project_id": t.project_id, "name": secret, "filter": {"call_ids": [t.call]}}
         t.ids["replay"] = self.post("/replays/create", {**replay, "model": TINY})["id"]
         named = {"project_id": t.project_id, "id": t.replay}
         deadline = time.monotonic() + 60

@@ -178,3 +178,16 @@ def test_the_figures_are_those_that_the_sdk_printed(page: Page, sdk: Client, ser
     table = page.get_by_role("table", name="Evaluation runs")
     expect(table.get_by_role("row").filter(has_text="equal-rows")).to_contain_text("0.750")
     expect(table.get_by_role("columnheader", name="Score", exact=True)).to_have_count(0)
+
+
+def test_a_run_says_which_answers_have_no_score(page: Page, wire: Wire) -> None:
+    unscored = {"judge": {"answers": 3, "reason": "The judge judge: The model answered no JSON"}}
+    times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z"}
+    run = {"project_id": wire.project, "id": str(uuid.uuid4()), "trace_id": str(uuid.uuid4()), **times}
+    run |= {"op_name": "Evaluation.evaluate", "attributes": {}, "output": {}, "summary": {"unscored": unscored}}
+    run |= {"inputs": {"self": "exam", "model": "m"}}
+    stored = wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": [run]})
+    assert stored.status_code == 200, stored.text
+    page.goto(f"/{wire.project}/weave/evaluations/{run['id']}")
+    told = page.get_by_text("judge: 3 answers have no score. The first: The judge judge: The model answered no JSON")
+    expect(told).to_be_visible()

@@ -21,6 +21,8 @@ from heddle.store.open import schema_version
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import open_store
+from heddle.transfer import parquet
+from heddle.transfer.export import export
 from heddle.wire.calls import CallsQuery, Start
 from tests.support.written_calls import AT, PROJECT
 
@@ -51,6 +53,27 @@ def data(tmp_path: Path) -> Path:
     """A data folder with three calls and a content."""
     asyncio.run(_written(tmp_path / "data"))
     return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", ["data/copy", "data/copies/{time}.tar", "link/copy", "data"])
+def test_a_copy_lies_apart_from_the_data_folder(data: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(data, target_is_directory=True)
+    before = sorted(data.rglob("*"))
+    with pytest.raises(HeddleError, match="lie one inside the other"):
+        back_up(load(data), str(tmp_path / name))
+    for as_json in (True, False):
+        with pytest.raises(HeddleError, match="lie one inside the other"):
+            asyncio.run(export(load(data), tmp_path / name, [], as_json))
+    with pytest.raises(HeddleError, match="lie one inside the other"):
+        asyncio.run(parquet.export(load(data), tmp_path / name, []))
+    assert sorted(data.rglob("*")) == before
+
+
+def test_a_backup_is_not_restored_into_itself(data: Path, tmp_path: Path) -> None:
+    back_up(load(data), str(tmp_path / "copy"))
+    with pytest.raises(HeddleError, match="lie one inside the other"):
+        restore(load(tmp_path / "copy" / "restored"), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy" / "restored").exists()
 
 
 @pytest.mark.parametrize("name", ["folder", "archive.tar", "archive.tar.gz"])

@@ -12,6 +12,7 @@ from heddle.ci.runs import trials_per_row
 from heddle.errors import InvalidRequest
 from heddle.remote import Project
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import mean
 from heddle.wire.trials import row_key, split_rows
 
 RESAMPLES = 10_000
@@ -44,7 +45,7 @@ def bootstrap_interval(
     generator = random.Random(seed)
     count = len(differences)
     draws = range(resamples_for(count))
-    means = sorted(math.fsum(generator.choices(differences, k=count)) / count for _ in draws)
+    means = sorted(mean(generator.choices(differences, k=count)) for _ in draws)
     tail = (1 - confidence) / 2
     return Interval(_quantile(means, tail), _quantile(means, 1 - tail))
 
@@ -169,10 +170,10 @@ def read_row(row: Json, trials: Sequence[Json]) -> Row:
     listed: dict[str, list[float]] = {}
     for _, name, value in (item for scores in scored for item in scores):
         listed.setdefault(name, []).append(float(value))
-    values = {name: _mean(found) for name, found in listed.items()}
+    values = {name: mean(found) for name, found in listed.items()}
     for name, key in OF_TRIALS.items():
         if known := [float(trial[key]) for trial in trials if isinstance(trial.get(key), int | float)]:
-            values[name] = _mean(known)
+            values[name] = mean(known)
     if trials:
         values[ERRORS] = failed / len(trials)
     outputs = [trial.get("model_output") for trial in trials]
@@ -202,8 +203,8 @@ def _with_means(row: Row) -> Row:
     by_scorer: dict[str, list[float]] = {}
     for name, value in _counted_scores(row).items():
         by_scorer.setdefault(row.scorers[name], []).append(value)
-    means = {scorer: _mean(values) for scorer, values in by_scorer.items()}
-    return replace(row, values={**row.values, **means, **({SCORE: _mean(means.values())} if means else {})})
+    means = {scorer: mean(values) for scorer, values in by_scorer.items()}
+    return replace(row, values={**row.values, **means, **({SCORE: mean(means.values())} if means else {})})
 
 
 def less_is_better(name: str) -> bool:
@@ -238,12 +239,7 @@ def _compare_measure(name: str, pairs: Sequence[tuple[Row, Row]]) -> Measurement
     if not known:
         return Measurement(name, None, None, 0, None)
     spread = bootstrap_interval([run - base for run, base in zip(ours, theirs, strict=True)])
-    return Measurement(name, _mean(theirs), _mean(ours), len(known), spread)
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return math.fsum(listed) / len(listed)
+    return Measurement(name, mean(theirs), mean(ours), len(known), spread)
 
 
 _FORM = re.compile(

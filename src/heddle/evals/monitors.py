@@ -13,7 +13,8 @@ from fastapi import Depends, Response
 
 from heddle.auth import ROLES, Caller, Grant
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout
-from heddle.http.routing import ProjectReq, Reader, ResponseModel, Service, answer, describe_row, group
+from heddle.http.own_bodies import OwnReq
+from heddle.http.routing import Reader, ResponseModel, Service, answer, describe_row, group
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
 from heddle.store.control.coordination import MONITORS
@@ -392,7 +393,7 @@ MonitorsDep = Annotated[Monitors, Depends(Service("monitors"))]
 router = group("Monitors")
 
 
-class MonitorsQueryReq(ProjectReq):
+class MonitorsQueryReq(OwnReq):
     """Body of /monitors/query."""
 
 

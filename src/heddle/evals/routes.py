@@ -10,6 +10,7 @@ from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations, read_status
+from heddle.http.own_bodies import OwnReq
 from heddle.http.parameters import page_limit
 from heddle.http.routing import (
     Empty,
@@ -78,6 +79,8 @@ class EvaluationStatusComplete(ResponseModel):
 
     code: Literal["complete"] = "complete"
     output: Json
+    unscored: Json | None = None
+    """By scorer how many `answers` have no score, and the `reason` of the first; missing where all have one."""
 
 
 class EvaluationStatusRes(ResponseModel):
@@ -109,7 +112,7 @@ class CallsScoreReq(ProjectReq):
     wb_user_id: str | None = None
 
 
-class ScorePreviewReq(ProjectReq):
+class ScorePreviewReq(OwnReq):
     """Body of /calls/score/preview: an object of a built-in scorer or judge as it would be stored."""
 
     call_ids: list[str] = Field(min_length=1, max_length=20)
@@ -130,13 +133,13 @@ class ScorePreviewRes(ResponseModel):
     results: list[ScorePreview]
 
 
-class EvaluationCancelReq(ProjectReq):
+class EvaluationCancelReq(OwnReq):
     """Body of /evaluations/cancel: the call of a run, or the id of any job."""
 
     call_id: str
 
 
-class EvaluationJobsReq(ProjectReq):
+class EvaluationJobsReq(OwnReq):
     """Body of /evaluations/jobs/query; null is every kind, every state."""
 
     kinds: list[str] | None = None

@@ -18,12 +18,15 @@ from heddle.evals.scorers import Scorer, is_number, number_of
 from heddle.jobs.runner import TaskGroup
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import Mean, mean, with_one_more
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records, object_value
 from heddle.wire.trials import EVALUATE, PREDICT_AND_SCORE, SUMMARIZE
 
 _NAMES = uuid.UUID("5b1f4a50-6a0e-5f0b-8d6c-2e1d4c7b9a63")
 """What the ids of the calls of a run are derived under."""
 META = "_weave_eval_meta"
+UNSCORED = "unscored"
+"""What the summary of a run's call has beside its status where answers have no score."""
 WORKER: Json = {"evaluate_model_worker": True}
 SCORER: Json = {"weave": {"kind": "scorer"}}
 
@@ -61,9 +64,10 @@ class Root:
             inputs={"self": self.evaluation, "model": self.model},
         )
 
-    def end(self, output: Any, problem: str | None = None) -> CallEnd:
+    def end(self, output: Any, problem: str | None = None, summary: Json | None = None) -> CallEnd:
         """The second half."""
-        return CallEnd(id=self.id, ended_at=max(times.now(), self.started_at), output=output, exception=problem)
+        ended_at = max(times.now(), self.started_at)
+        return CallEnd(id=self.id, ended_at=ended_at, output=output, exception=problem, summary=summary or {})
 
 
 class Tree:
@@ -183,8 +187,8 @@ class Column:
 
     def __init__(self) -> None:
         self._kind: type | None = None
-        self._count = 0
-        self._total = 0.0
+        self._count = self._true = 0
+        self._mean = Mean()
         self._parts: dict[str, Column] = {}
 
     def add(self, value: Any) -> None:
@@ -196,8 +200,10 @@ class Column:
         if kind is not self._kind:
             return
         self._count += 1
-        if kind in (bool, float):
-            self._total += value
+        if kind is bool:
+            self._true += value
+        elif kind is float:
+            self._mean.add(value)
         elif isinstance(value, dict):
             for key, item in value.items():
                 self._parts.setdefault(key, Column()).add(item)
@@ -205,9 +211,9 @@ class Column:
     def result(self, unscored: int = 0) -> Json | None:
         """What it comes to with so many rows without a score; None where there is nothing to sum."""
         if self._kind is bool:
-            return {"true_count": int(self._total), "true_fraction": self._total / (self._count + unscored)}
+            return {"true_count": self._true, "true_fraction": self._true / (self._count + unscored)}
         if self._kind is float:
-            return {"mean": self._total / self._count}
+            return {"mean": self._mean.value}
         made: Json = {}
         for key, column in self._parts.items():
             part = column.result(unscored)
@@ -265,6 +271,12 @@ class RunResult:
     cases: int
     failed: int
     """Answers that failed."""
+    unscored: dict[str, Json] = field(default_factory=dict)
+    """By scorer how many `answers` have no score of it that counts, and the `reason` of the first."""
+
+    def add_unscored(self, scorer: str, reason: str) -> None:
+        """Count an answer that a scorer gave no score that counts."""
+        self.unscored.setdefault(scorer, {"answers": 0, "reason": reason})["answers"] += 1
 
 
 @dataclass(slots=True)
@@ -398,32 +410,42 @@ class EvaluationRun:
         result = RunResult({}, 0.0, 0, 0)
         digests: dict[str, str] = {}
         async for calls in self._children("id", "output", "exception"):
-            rows = [(call.id, call.output) for call in calls if call.id in self._places and _is_result(call.output)]
-            for _, output in rows:
-                self._add_case(output, summary, result)
+            done = [call for call in calls if call.id in self._places and _is_result(call.output)]
+            for call in done:
+                self._add_case(call, summary, result)
+            rows = [(call.id, call.output) for call in done]
             for start in range(0, len(rows), _TABLE_ROWS):
                 part = rows[start : start + _TABLE_ROWS]
                 _, made = await self.records.put_table(self.caller, self.root.project, [output for _, output in part])
                 digests |= zip([call_id for call_id, _ in part], made, strict=True)
         result.summary = summary.result()
-        result.score /= max(1, result.cases)
         table = await self._publish_results(
             [digests[call_id] for call_id in sorted(digests, key=self._places.__getitem__)]
         )
         start_half, end_half = tree.summary(table, started, result.summary)
-        ends = [end_half, self.root.end(result.summary)]
+        ends = [
+            end_half,
+            self.root.end(result.summary, summary={UNSCORED: result.unscored} if result.unscored else None),
+        ]
         await self.records.write_calls(self.caller, self.root.project, [start_half], ends)
         return result
 
-    def _add_case(self, output: Json, summary: Summary, result: RunResult) -> None:
+    def _add_case(self, call: Call, summary: Summary, result: RunResult) -> None:
+        output: Json = call.output
         scores = output["scores"]
         summary.add(output["output"], scores, output["model_latency"])
-        numbers = [
-            number_of(scorer.measured(scores[scorer.name])) or 0.0 for scorer in self.scorers if scorer.name in scores
-        ]
+        has_failed = output["output"] is None and not scores
+        numbers = []
+        for scorer in self.scorers:
+            number = number_of(scorer.measured(scores[scorer.name])) if scorer.name in scores else None
+            numbers.append(number or 0.0)
+            if scorer.name not in scores and not has_failed:
+                result.add_unscored(scorer.name, call.exception or "The scorer failed")
+            elif scorer.name in scores and number is None and scorer.is_numeric:
+                result.add_unscored(scorer.name, "What it answered holds no number or truth")
+        result.score = with_one_more(result.score, result.cases, mean(numbers))
         result.cases += 1
-        result.failed += output["output"] is None and not scores
-        result.score += sum(numbers) / len(self.scorers)
+        result.failed += has_failed
 
     async def _publish_results(self, row_digests: Sequence[str]) -> str:
         """The ref of the object that holds the results as a table."""

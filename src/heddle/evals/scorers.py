@@ -30,6 +30,7 @@ from heddle.evals.scorer_kinds import KINDS, CannotScore, Kind
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork
 from heddle.wire import refs
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import mean
 
 Ask = Callable[[ChatRequest], Awaitable[ChatAnswer]]
 
@@ -74,7 +75,7 @@ def _as_text(output: Any) -> str:
 def number_of(value: Any) -> float | None:
     """The mean of the numbers and truths in a score; None when it holds none."""
     found = list(_leaves(value))
-    return sum(found) / len(found) if found else None
+    return mean(found) if found else None
 
 
 def _leaves(value: Any) -> list[float]:

@@ -183,9 +183,9 @@ class Scoring:
             await scoring.score_part(spec.call_ids[start : start + PART])
             if time.monotonic() - reported > 1.0:
                 reported = time.monotonic()
-                await run.progress({"calls": len(spec.call_ids), **scoring.counts})
-        await run.progress({"calls": len(spec.call_ids), **scoring.counts})
-        return dict(scoring.counts)
+                await run.progress({"calls": len(spec.call_ids), **scoring.figures})
+        await run.progress({"calls": len(spec.call_ids), **scoring.figures})
+        return scoring.figures
 
 
 @dataclass(slots=True)
@@ -201,6 +201,13 @@ class _ScoringRun:
     ask: Asker
     parallel: int
     counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "skipped": 0, "failed": 0})
+    reason: str | None = None
+    """Why the first of those that failed did."""
+
+    @property
+    def figures(self) -> Json:
+        """What the job tells."""
+        return {**self.counts, **({} if self.reason is None else {"reason": self.reason})}
 
     async def score_part(self, call_ids: Sequence[str]) -> None:
         """Score some calls, all but those whose scores are stored."""
@@ -233,7 +240,10 @@ class _ScoringRun:
                 for start, score in zip(starts, scores, strict=True)
             ]
             await self.records.write_calls(self.caller, self.job.project_id, starts, ends)
-        self.counts["failed" if len(feedback) < len(scores) else "scored"] += 1
+        problem = next((score.problem for score in scores if score.problem is not None), None)
+        self.counts["scored" if problem is None else "failed"] += 1
+        if problem is not None and self.reason is None:
+            self.reason = problem.reason
 
     def _start(self, call: Call, score: Score, columns: Json) -> CallStart:
         call_id = self._id(call, score.scorer)

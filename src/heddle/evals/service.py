@@ -24,7 +24,7 @@ from heddle.evals.objects import (
     read_model,
 )
 from heddle.evals.predictions import Asker, Case, StoredAnswer, ask_model, repeat_answer
-from heddle.evals.run import META, WORKER, EvaluationRun, Report, Root, derived_id, fail_run
+from heddle.evals.run import META, UNSCORED, WORKER, EvaluationRun, Report, Root, derived_id, fail_run
 from heddle.evals.scorers import CannotRun, Scorer, read_scorers
 from heddle.evals.scoring import SourceRun, read_cases, read_source
 from heddle.store.base import Store
@@ -126,7 +126,7 @@ async def check_rows(plan: Plan, model: Model) -> None:
 
 async def read_status(store: Store, records: Records, caller: Caller, project_id: str, call_id: str) -> Json:
     """The status of a call; raises InvalidRequest for one that is no evaluation."""
-    call = (await find_calls(records, caller, project_id, [call_id], _COLUMNS)).get(call_id)
+    call = (await find_calls(records, caller, project_id, [call_id], [*_COLUMNS, "summary"])).get(call_id)
     if call is None:
         return {"code": "not_found"}
     if EVALUATE not in call.operation:
@@ -134,7 +134,9 @@ async def read_status(store: Store, records: Records, caller: Caller, project_id
     if call.exception:
         return {"code": "failed", "error": _message(call.exception)}
     if call.ended_at is not None:
-        return {"code": "complete", "output": call.output if isinstance(call.output, dict) else {"output": call.output}}
+        output = call.output if isinstance(call.output, dict) else {"output": call.output}
+        unscored = call.own_summary.get(UNSCORED)
+        return {"code": "complete", "output": output, **({UNSCORED: unscored} if isinstance(unscored, dict) else {})}
     ended = CallsQuery(caller.open(project_id), Filter(parent_ids=(call_id,)), query=_ENDED)
     done = await store.calls.count(ended)
     rows = await _count_rows(ObjectReader(store, caller), call.inputs.get("self") or call.inputs.get("this"))

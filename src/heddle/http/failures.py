@@ -12,7 +12,7 @@ from heddle.errors import HeddleError, Unavailable, ValidationFailed
 from heddle.wire import jsontext
 from heddle.wire.otlp import PROTOBUF, encode_status, is_otlp, status_code
 
-MOST_DETAILS = 100
+MOST_DETAILS, LONGEST_PLACE = 100, 200
 _LONGEST_CHAIN = 10
 
 _OPENAI_PREFIX = "/v1/"
@@ -168,7 +168,7 @@ def details(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The `detail` items of a validation failure: where, what, which kind; nothing of the input."""
     return [
         {
-            "loc": [part if isinstance(part, int) else str(part) for part in item["loc"]],
+            "loc": [part if isinstance(part, int) else str(part)[:LONGEST_PLACE] for part in item["loc"]],
             "msg": item["msg"],
             "type": item["type"],
         }

@@ -27,6 +27,7 @@ from starlette.types import Scope as ASGIScope
 
 from heddle.auth import Authenticator, Caller, Scope, is_own_page
 from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
+from heddle.http import convertors
 from heddle.http.failures import details
 from heddle.http.metrics import NO_GROUP, Metrics
 from heddle.http.quotas import METER, Quotas
@@ -41,6 +42,7 @@ from heddle.wire.otlp import OTLP_PATHS
 from heddle.wire.records import Records
 from heddle.wire.spans import SpanReader
 
+convertors.register()
 logger = logging.getLogger("heddle.http.routing")
 B = TypeVar("B", bound=BaseModel)
 E = TypeVar("E", bound=Callable[..., Any])
@@ -206,7 +208,7 @@ def caller_of(request: Request) -> Caller:
 class RequestModel(LazyModel):
     """A request body; keys that it does not know are ignored, and logged once each.
 
-    Where a field that is left out clears or widens something, `extra="forbid"` refuses them.
+    Bodies of heddle's own routes refuse them (`own_bodies`), and so do others that clear or delete what is not named.
     """
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, populate_by_name=True, protected_namespaces=())

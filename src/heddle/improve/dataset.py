@@ -15,6 +15,7 @@ from heddle.improve.schemas import MOST_CHATS, WeakCalls
 from heddle.training.rewards import value_at
 from heddle.wire import refs
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import mean
 from heddle.wire.records import Call, Records
 
 ROLLOUT_OP = "heddle.improve.rollout"
@@ -109,7 +110,7 @@ def _score_of(call: Call, monitor: str | None, scorer: str | None) -> float | No
             number = number_of((item["payload"] or {}).get("output"))
             if number is not None:
                 newest[kind] = number
-    return sum(newest.values()) / len(newest) if newest else None
+    return mean(newest.values()) if newest else None
 
 
 def _make_row(call: Call, columns: dict[str, str]) -> Json | str:

@@ -49,6 +49,7 @@ from heddle.wire import refs, times
 from heddle.wire.batched import batched
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import mean
 from heddle.wire.records import Records, object_value, publish_dataset
 from heddle.wire.training import Sampling
 from heddle.wire.trials import PREDICT_AND_SCORE
@@ -405,19 +406,19 @@ class Improvements:
         if latest != new:
             return {"rolled_back": False, "reason": f"The model's name means step {latest}, which is watched elsewhere"}
         scores = await self._read_scores(loop, since)
-        mean = sum(scores) / len(scores) if scores else None
-        if mean is not None and len(scores) >= watch.calls and mean < watch.below:
+        average = mean(scores) if scores else None
+        if average is not None and len(scores) >= watch.calls and average < watch.below:
             reason = (
-                f"The newest {len(scores)} scores of {watch.monitor} have a mean of {mean:.3g}, below "
+                f"The newest {len(scores)} scores of {watch.monitor} have a mean of {average:.3g}, below "
                 f"{watch.below:g}: the name means step {old} again"
             )
             await self._training.models.roll_back(loop.model, old)
-            return {"scores": len(scores), "mean": mean, "rolled_back": True, "reason": reason}
+            return {"scores": len(scores), "mean": average, "rolled_back": True, "reason": reason}
         if times.now() >= since + int(watch.hours * 3600 * times.SECOND):
-            return {"scores": len(scores), "mean": mean, "rolled_back": False, "reason": None}
+            return {"scores": len(scores), "mean": average, "rolled_back": False, "reason": None}
         step = loop.log.find("watch")
-        if step is None or step["result"] != {"scores": len(scores), "mean": mean}:
-            await loop.log.note(scores=len(scores), mean=mean)
+        if step is None or step["result"] != {"scores": len(scores), "mean": average}:
+            await loop.log.note(scores=len(scores), mean=average)
         raise Later(_WATCH_SECONDS)
 
     async def _read_scores(self, loop: Loop, since: int) -> list[float]:

@@ -17,6 +17,7 @@ from heddle.store.base import Store
 from heddle.wire import refs, times
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import mean
 from heddle.wire.records import CallEnd, CallStart, Records
 from heddle.wire.training import Sampling
 
@@ -94,7 +95,7 @@ class Rollouts:
             "step": step,
             "answers": len(wanted),
             "scored": len(earned),
-            "reward": sum(earned) / len(earned),
+            "reward": mean(earned),
             "uneven": sum(min(some) < max(some) for some in by_place.values()),
         }
         await self._records.write_calls(
@@ -129,7 +130,7 @@ class Rollouts:
             scores = {score.scorer.name: score.value for score in given if score.problem is None}
             if problem is None:
                 numbers = [number_of(score.scorer.measured(score.value)) or 0.0 for score in given]
-                reward = sum(numbers) / len(numbers)
+                reward = mean(numbers)
         except HeddleError as error:
             problem = error
         if problem is not None and is_not_the_rows(problem):

@@ -7,8 +7,9 @@ from pydantic_core import PydanticCustomError
 
 from heddle.ci.comparison import parse_condition
 from heddle.errors import InvalidRequest
-from heddle.evals.replay.schemas import CallsFilter, Query
-from heddle.http.routing import ProjectReq, ResponseModel
+from heddle.evals.replay.schemas import Query
+from heddle.http.own_bodies import OwnCallsFilter, OwnReq
+from heddle.http.routing import ResponseModel
 from heddle.training.schemas.requests import ExperimentalConfig, RulerRequest
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LazyModel
@@ -25,7 +26,7 @@ class _Part(LazyModel):
 class WeakCalls(_Part):
     """Which calls are weak: all given conditions hold; `below` is a bound of the scores of a monitor or a scorer."""
 
-    filter: CallsFilter | None = None
+    filter: OwnCallsFilter | None = None
     query: Query | None = None
     error_group: str | None = Field(default=None, min_length=1)
     monitor: str | None = Field(default=None, min_length=1)
@@ -95,7 +96,7 @@ class Watch(_Part):
     hours: float = Field(default=168.0, gt=0, le=24 * 365)
 
 
-class ImprovementCreateReq(ProjectReq):
+class ImprovementCreateReq(OwnReq):
     """What is improved, by what, how much it may cost, and what it must not break."""
 
     model: str = Field(min_length=1, max_length=128)
@@ -133,13 +134,13 @@ class ImprovementCreateRes(ResponseModel):
     id: str
 
 
-class ImprovementReq(ProjectReq):
+class ImprovementReq(OwnReq):
     """One improvement."""
 
     id: str
 
 
-class ImprovementQueryReq(ProjectReq):
+class ImprovementQueryReq(OwnReq):
     """The improvements of a project, newest first."""
 
     model: str | None = None

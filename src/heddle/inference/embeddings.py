@@ -111,8 +111,11 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
         pooled = await _pool_all(model.engine, requests)
         size = sum(len(item.state) for item in pooled) * _FLOAT_BYTES
         answer = await off_loop(size, lambda: _answer(request, record, pooled))
-    except (InvalidRequest, Busy):
+    except (InvalidRequest, Busy) as error:
         await ticket.release()
+        is_refused = isinstance(error, InvalidRequest)
+        if is_refused and await inference.means_another(request.model, arrival, named.policy):
+            return await create_embeddings(inference, body, arrival)
         raise
     except BaseException as error:
         record.seconds = time.perf_counter() - started

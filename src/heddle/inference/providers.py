@@ -167,6 +167,8 @@ class ProviderClient:
 
     @asynccontextmanager
     async def _send(self, path: str, body: Json | None) -> AsyncIterator["httpx.Response"]:
+        # The first time, importing and reading take longer than others may wait.
+        context = _ssl_context() if _ssl_context.cache_info().currsize else await asyncio.to_thread(_ssl_context)
         import httpx
 
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
@@ -175,7 +177,7 @@ class ProviderClient:
             # Redirects could lead to an address that nobody configured.
             async with (
                 asyncio.timeout(self._seconds),
-                httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_ssl_context()) as client,
+                httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=context) as client,
                 client.stream(
                     "GET" if body is None else "POST", url, json=body, headers=self._headers, params=self._parameters
                 ) as response,

@@ -185,9 +185,18 @@ class Inference:
 
     async def begin(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
         """Check a request, admit it and wait for its first tokens; raises HeddleError, and then nothing runs."""
-        running = await self.admit(wire, body, arrival)
-        await self.begin_generation(running)
-        return running
+        while True:
+            running = await self.admit(wire, body, arrival)
+            try:
+                await self.begin_generation(running)
+                return running
+            except InvalidRequest:
+                if not await self.means_another(running.parsed.chat.model, arrival, running.policy):
+                    raise
+
+    async def means_another(self, name: str | None, arrival: Arrival, policy: str) -> bool:
+        """Whether a name means something else by now than this policy, which may be deleted; raises NotFound."""
+        return (await self.resolve(name, arrival)).policy != policy
 
     async def admit(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
         """Check a request and give it its place among those that run; raises HeddleError. It has to begin or to end."""

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heddle.models.interfaces import ModelError
 from heddle.paths import damaged_files
+from heddle.wire.tensors import tensor_shapes
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 DEFAULT_MAX_POSITIONS = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
@@ -193,6 +195,7 @@ class Weights:
                 self.files[file.name] = safe_open(file, framework="pt")
             except (OSError, SafetensorError) as problem:
                 raise ModelError(f"{file}: cannot be read: {problem}") from None
+            _check_names(file)
             self.places |= dict.fromkeys(self.files[file.name].keys(), file.name)
 
     def __enter__(self) -> "Weights":
@@ -225,6 +228,26 @@ class Weights:
     def parameters(self) -> int:
         """Numbers in all tensors."""
         return sum(math.prod(self.shape(name)) for name in self.places)
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """Every tensor of a file; ModelError when it cannot be read."""
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except FileNotFoundError:
+        raise ModelError(f"{file.parent}: {file.name} is missing") from None
+    except (OSError, SafetensorError) as problem:
+        raise ModelError(f"{file}: cannot be read: {problem}") from None
+    _check_names(file)
+    return tensors
+
+
+def _check_names(file: Path) -> None:
+    """Raise ModelError where two tensors have one name, of which the library takes the last."""
+    try:
+        tensor_shapes(file)
+    except ValueError as problem:
+        raise ModelError(f"{file.parent}: {problem}") from None
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
 from heddle.models.attention import interleave
-from heddle.models.folder import ModelConfig, read_json, require_undamaged
+from heddle.models.folder import ModelConfig, load_tensors, read_json, require_undamaged
 from heddle.models.interfaces import Linear, ModelError
 
 CONFIG = "adapter_config.json"
@@ -182,12 +180,7 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
     require_undamaged(folder)
     settings = read_json(folder / CONFIG)
     check_settings(folder, settings)
-    try:
-        tensors = load_file(folder / WEIGHTS)
-    except FileNotFoundError:
-        raise ModelError(f"{folder}: {WEIGHTS} is missing") from None
-    except (OSError, SafetensorError) as problem:
-        raise ModelError(f"{folder / WEIGHTS}: cannot be read: {problem}") from None
+    tensors = load_tensors(folder / WEIGHTS)
     found: dict[tuple[int, str], dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         match = NAME.fullmatch(name)

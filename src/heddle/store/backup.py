@@ -83,6 +83,7 @@ def back_up(settings: Settings, target: str, keep: int | None = None, verify: in
     source = Path(settings.data)
     if not (source / DATABASE).exists():
         raise HeddleError(f"There is nothing to back up: {source / DATABASE} does not exist")
+    paths.require_apart(source, target)
     series = Series(target)
     before, began = BackupState.read(source), time.monotonic()
     is_due = verify > 0 and before.since_restored + 1 >= verify
@@ -113,6 +114,7 @@ def back_up_regularly(
     After a failure the next attempt comes soon. Raises HeddleError for settings that cannot be used.
     """
     _in_the_folder(settings)
+    paths.require_apart(settings.data, target)
     while True:
         made_at = BackupState.read(Path(settings.data)).made_at
         time.sleep(max(0.0, made_at / times.SECOND + every - time.time()))
@@ -332,6 +334,7 @@ def restore(settings: Settings, source: str) -> str:
     """Put a backup into an empty data folder; returns what to tell the operator. Raises HeddleError."""
     _in_the_folder(settings)
     data = Path(settings.data)
+    paths.require_apart(data, source)
     with DataLock(data):
         present = sorted(path.name for path in data.iterdir() if path.name != LOCK)
         if present:

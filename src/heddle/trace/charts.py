@@ -13,9 +13,9 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import ValidationFailed
-from heddle.http.routing import PricesDep, ProjectReq, Reader, ResponseModel, StoreDep, answer, group
+from heddle.http.own_bodies import OwnCallsFilter, OwnReq
+from heddle.http.routing import PricesDep, Reader, ResponseModel, StoreDep, answer, group
 from heddle.store.base import Store
-from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.chart_measure import ChartMeasure
 from heddle.wire import times
@@ -46,13 +46,17 @@ _COSTLY = 200
 _CALLS_OF = {"calls": Measure("calls"), "errors": Measure("errors", "sum", Value("error_count"))}
 
 
-class CallsAggregateReq(ProjectReq):
+class AskedMeasure(ChartMeasure, extra="forbid"):
+    """A figure of calls; a stored chart may hold more than this version knows, a request may not."""
+
+
+class CallsAggregateReq(OwnReq):
     """Body of /calls/aggregate."""
 
-    measures: list[ChartMeasure] = Field(default_factory=lambda: [ChartMeasure()], min_length=1, max_length=6)
+    measures: list[AskedMeasure] = Field(default_factory=lambda: [AskedMeasure()], min_length=1, max_length=6)
     group_by: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     """Any field of calls, or `model`: that of the tokens."""
-    filter: CallsFilter | None = None
+    filter: OwnCallsFilter | None = None
     query: QueryBody | None = None
     start: datetime | None = None
     """Without one, the first call."""

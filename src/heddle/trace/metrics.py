@@ -8,7 +8,8 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
-from heddle.http.routing import ProjectReq, Reader, ResponseModel, StoreDep, answer, group, off_loop
+from heddle.http.own_bodies import OwnReq
+from heddle.http.routing import Reader, ResponseModel, StoreDep, answer, group, off_loop
 from heddle.store.control.metric_series import SeriesPoint, SeriesRow
 from heddle.trace.rows import TimeRangeReq
 from heddle.wire import times
@@ -34,7 +35,7 @@ _FUNCTIONS = {
 """What can be computed of each kind; the first is what is computed where nothing is asked for."""
 
 
-class MetricsQueryReq(ProjectReq):
+class MetricsQueryReq(OwnReq):
     """Body of /metrics/query."""
 
     name: str | None = None
@@ -59,7 +60,7 @@ class MetricsQueryRes(ResponseModel):
     metrics: list[MetricInfo]
 
 
-class MetricStatsReq(TimeRangeReq):
+class MetricStatsReq(TimeRangeReq, extra="forbid"):
     """Body of /metrics/stats.
 
     `kind` and `unit` are needed where series of one name have different ones. `attributes` are alternatives for each

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Depends, Response
 from pydantic import Field
 
+from heddle.http.own_bodies import OwnReq
 from heddle.http.routing import Admin, ProjectReq, Reader, ResponseModel, Service, StoreDep, answer, group
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
@@ -161,11 +162,11 @@ async def read_sensitive_data(project_id: str, caller: Reader, store: StoreDep) 
     return answer({"policy": "pii-v1" if rules.kinds else "off"})
 
 
-class RedactionReadReq(ProjectReq):
+class RedactionReadReq(OwnReq):
     """A project."""
 
 
-class RedactionUpdateReq(ProjectReq, extra="forbid"):
+class RedactionUpdateReq(OwnReq):
     """New rules: detectors, and paths of values such as `inputs.user.email`; nulls let the setting hold again."""
 
     kinds: list[RedactionKind] | None = None

@@ -12,6 +12,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 import heddle
+from heddle import paths
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -48,6 +49,7 @@ async def export(settings: Settings, target: Path, projects: Sequence[str], as_j
     """Write the named projects (all without names) into a new archive; raises HeddleError, and then there is none."""
     if not as_json:
         require_parquet()
+    paths.require_apart(settings.data, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     async with open_for_export(settings, target.parent) as store:
         scope = Scope(await chosen_projects(store, projects))

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import orjson
 import sqlalchemy as sa
 
+from heddle import paths
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -69,6 +70,7 @@ async def export(settings: Settings, target: Path, projects: Sequence[str]) -> d
     Raises HeddleError, and then there is no folder; ExtraMissing without pyarrow.
     """
     require_parquet()
+    paths.require_apart(settings.data, target)
     if target.exists():
         raise HeddleError(f"{target} exists already; Parquet files are written to a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -313,3 +313,8 @@ def test_a_penalty_beyond_float32_is_refused(chat: Chat) -> None:
 def test_a_bias_of_what_is_no_token_is_refused(chat: Chat, name: str) -> None:
     error = chat.refused(400, logit_bias={name: 1})
     assert error["param"] == "logit_bias" and "cannot be converted" in error["message"]
+
+
+def test_a_bias_names_a_token_once(chat: Chat) -> None:
+    error = chat.refused(400, logit_bias={"5": 1, "6": 1, "05": -1})
+    assert (error["param"], error["message"]) == ("logit_bias", "logit_bias names the token 5 twice")

@@ -64,6 +64,15 @@ def test_logs_are_browsable(training: TrainingWire) -> None:
         ({"split": "val"}, ["body", "trajectory_groups"]),
         ({"split": 5, "trajectory_groups": []}, ["body", "split"]),
         ({"split": " ", "trajectory_groups": []}, ["body", "split"]),
+        ({"split": "s" * 201, "trajectory_groups": []}, ["body", "split"]),
+        (
+            {"split": "val", "trajectory_groups": [{"trajectories": [{"metrics": {"m" * 201: 1}}]}]},
+            ["body", "trajectory_groups", 0, "trajectories", 0, "metrics"],
+        ),
+        (
+            {"split": "val", "trajectory_groups": [{"trajectories": [{"metrics": {str(n): n for n in range(1001)}}]}]},
+            ["body", "trajectory_groups"],
+        ),
         ({"split": "val", "trajectory_groups": [{}]}, ["body", "trajectory_groups", 0, "trajectories"]),
         ([], ["body"]),
     ],

@@ -1,5 +1,6 @@
 """Answers that no honest model gives: they cost their row or its score, and never the run."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
 from heddle.evals import objects, predictions
 from heddle.evals.objects import DEEPEST_ANSWER
+from heddle.evals.results.trials import EvalResultsScorerStats
 from heddle.evals.run import Summary
 from heddle.evals.scorers import LONGEST_SCORE, number_of
+from heddle.evals.v2.runs import Total
 from heddle.services import Services
+from heddle.wire.means import mean
 from tests.support.inprocess import Trace
 from tests.unit.evals.test_running import PROJECT, Echo, evaluated, exam, with_services
 
@@ -74,8 +78,16 @@ def test_an_odd_answer_costs_its_row_only(tmp_path: Path, model: Says, answered:
     with_services(tmp_path, test, model)
 
 
-@pytest.mark.parametrize("text", [DEEP, '"' + "x" * LONGEST_SCORE + '"'])
-def test_an_odd_judgement_costs_its_score_only(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (DEEP, "is nested deeper than"),
+        ('"' + "x" * LONGEST_SCORE + '"', "answered more than"),
+        ("Well said.", "The model answered no JSON"),
+        ('{"verdict": "fine"}', "What it answered holds no number or truth"),
+    ],
+)
+def test_an_odd_judgement_costs_its_score_only_and_the_run_says_so(tmp_path: Path, text: str, reason: str) -> None:
     async def test(services: Services, trace: Trace) -> None:
         judge = {
             "_type": "LLMAsAJudgeScorer",
@@ -90,10 +102,31 @@ def test_an_odd_judgement_costs_its_score_only(tmp_path: Path, text: str) -> Non
         assert job.state == "succeeded" and job.result is not None, job.error
         assert job.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] == 3
         assert "judge" not in job.result["summary"]
+        assert job.result["unscored"].keys() == {"judge"}
+        assert job.result["unscored"]["judge"]["answers"] == 3
+        assert reason in job.result["unscored"]["judge"]["reason"]
+        told = await trace.post("/evaluations/status", project_id=PROJECT, call_id=job.id)
+        assert told["status"]["unscored"] == job.result["unscored"]
         found = await trace.post("/feedback/query", project_id=PROJECT)
-        assert {row["feedback_type"] for row in found["result"]} == {"wandb.runnable.ExactMatchScorer"}
+        given = {"wandb.runnable.ExactMatchScorer"} | ({"wandb.runnable.judge"} if "verdict" in text else set())
+        assert {row["feedback_type"] for row in found["result"]} == given
 
     with_services(tmp_path, test, Says(text))
+
+
+def test_means_of_the_largest_scores_are_numbers() -> None:
+    summary, total = Summary(["s"]), Total()
+    stats = EvalResultsScorerStats("s")
+    for _ in range(3):
+        summary.add("x", {"s": 1.5e308}, None)
+        total.add(1.5e308)
+        stats.add(1.5e308)
+    total.add(HUGE)
+    assert summary.result() == {"s": {"mean": 1.5e308}}
+    assert total.summary == {"mean": pytest.approx(1.5e308 / 4 * 3 + sys.float_info.max / 4)}
+    assert stats.numeric_mean == pytest.approx(1.5e308)
+    assert number_of({"a": 1.5e308, "b": 1.5e308}) == 1.5e308
+    assert mean([sys.float_info.max] * 3) == sys.float_info.max
 
 
 def test_integers_beyond_floats_are_no_scores() -> None:

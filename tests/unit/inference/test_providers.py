@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 from typing import Any
 
 import pytest
@@ -99,13 +100,13 @@ def test_answers_are_read_as_far_as_they_may_be_large(is_stream: bool, monkeypat
             asyncio.run(ask(client, 200_000))
 
 
-def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_read_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading them costs more than a request."""
-    read: list[None] = []
+    read: list[threading.Thread] = []
     make = ssl.create_default_context
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        read.append(None)
+        read.append(threading.current_thread())
         return make(*arguments, **options)
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
@@ -113,7 +114,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeProvider() as fake:
         for _ in range(3):
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete(BODY))
-    assert len(read) == 1
+    assert len(read) == 1 and read[0] is not threading.main_thread()
 
 
 def test_the_key_comes_from_its_variable_and_the_version_is_a_parameter() -> None:

@@ -88,6 +88,15 @@ def test_weights_of_something_else_are_refused_by_name(folder: Path, model: Nati
         save_file(tensors, file)
         with pytest.raises(ModelError, match=text):
             model.load_adapter("a", tmp_path)
+    save_file(good, file)
+    content = file.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    again = json.dumps(header[first] | {"shape": header[first]["shape"][::-1]})
+    header_twice = json.dumps(header)[:-1] + f', "{first}": {again}}}'
+    file.write_bytes(len(header_twice).to_bytes(8, "little") + header_twice.encode() + content[end:])
+    with pytest.raises(ModelError, match=f"its header names '{first}' twice"):
+        model.load_adapter("a", tmp_path)
     file.write_bytes(b"not safetensors")
     with pytest.raises(ModelError, match=r"adapter_model\.safetensors: cannot be read"):
         model.load_adapter("a", tmp_path)

@@ -452,3 +452,28 @@ def test_pipecat_has_messages_in_general_attributes() -> None:
     assert (agent.input_messages, agent.output_messages, agent.conversation_id) == (HELLO, HI, "c")
     assert agent.system_instructions == ["Be brief."] and '"add"' in (agent.tool_definitions or "")
     assert not of({**names, **said}).input_messages, "of another library, these names say nothing"
+
+
+def test_openinference_leaves_calls_of_tools_to_the_body() -> None:
+    """The library for Mistral numbers no calls of the request: they are objects there, and in the JSON text."""
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    asked = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": function}]},
+        {"role": "tool", "name": "add", "content": "2", "tool_call_id": "c1"},
+    ]
+    numbered: Json = {"openinference.span.kind": "LLM", "llm.system": "mistralai"}
+    for index, message in enumerate(asked):
+        told = {key: message[key] for key in ("role", "content") if message[key]}
+        numbered |= {f"llm.input_messages.{index}.message.{key}": value for key, value in told.items()}
+    numbered["llm.output_messages.0.message.role"] = "assistant"
+    bodies = {
+        "input.value": text({"model": "mistral-large", "messages": asked}),
+        "output.value": text({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": asked[1]}]}),
+    }
+    agent = of(numbered | bodies)
+    assert [one["role"] for one in agent.input_messages] == ["user", "assistant", "tool"]
+    assert agent.input_messages[1] == {"role": "assistant", "parts": [CALL]}
+    assert agent.output_messages == [{"role": "assistant", "parts": [CALL], "finish_reason": "tool_calls"}]
+    other = of(numbered | {"input.value": text({"messages": asked[:1]})})
+    assert other.input_messages[1] == {"role": "assistant", "parts": []}, "a body of other messages fills nothing"

@@ -55,5 +55,7 @@ def test_a_metric_named_reward_does_not_mix_with_the_rewards() -> None:
 
 
 def test_figures_beyond_the_range_of_floats_are_left_out() -> None:
-    found = log_metrics("val", groups({"trajectories": [{"reward": 1.7e308}, {"reward": 1.7e308}]}))
-    assert found == {"val/exception_rate": 0.0}
+    found = log_metrics("val", groups({"trajectories": [{"reward": 1.7e308}, {"reward": -1.7e308}]}))
+    assert found == {"val/exception_rate": 0.0, "val/reward": 0.0}
+    equal = log_metrics("val", groups({"trajectories": [{"reward": 1.5e308}] * 2}))
+    assert equal == {"val/exception_rate": 0.0, "val/reward": 1.5e308, "val/reward_std_dev": 0.0}

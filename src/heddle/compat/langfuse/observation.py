@@ -54,6 +54,10 @@ GROUPS = {
 """The groups of fields of an observation."""
 
 
+USER_PATHS = ("user.id", "enduser.id", "langfuse.user.id")
+"""The attributes of a span that tell the user; the first with a value counts."""
+
+
 class Observation:
     """One call as an observation; what it lacks is None."""
 
@@ -92,10 +96,16 @@ class Observation:
 
     @property
     def user_id(self) -> str | None:
-        """Whom the work was done for."""
-        own = _object(_object(self._raw.get("langfuse")).get("user"))
-        found = _object(self._raw.get("user")).get("id") or own.get("id")
+        """Whom the work was done for, where its span says so: the user of a call may be that of the API key."""
+        found = next(filter(None, map(self._named, USER_PATHS)), None)
         return found if isinstance(found, str) else None
+
+    def _named(self, path: str) -> Any:
+        """What the attributes of its span hold at a path."""
+        found: Any = self._raw
+        for part in path.split("."):
+            found = _object(found).get(part)
+        return found
 
     @property
     def tags(self) -> list[str]:
@@ -256,13 +266,17 @@ class TraceSums:
     """What the observations of a trace make together: their ids, cost and duration."""
 
     ids: list[str] = field(default_factory=list)
+    root: str | None = None
+    """The first that lies under no other."""
     cost: float = 0.0
     first: int | None = None
     last: int | None = None
 
     def add(self, one: Observation) -> None:
-        """Take one more in."""
+        """Take one more in, the oldest first."""
         self.ids.append(one.call["id"])
+        if self.root is None and one.call.get("parent_id") is None:
+            self.root = one.call["id"]
         self.cost += one.cost or 0.0
         begun, ended = times.parse(one.call["started_at"]), times.parse(one.call.get("ended_at") or "")
         self.first = min((at for at in (self.first, begun) if at is not None), default=None)

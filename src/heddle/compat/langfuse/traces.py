@@ -23,7 +23,17 @@ from heddle.compat.langfuse.access import (
     offset_of,
     to_cursor,
 )
-from heddle.compat.langfuse.observation import DEFAULT, ERROR, EVENT, GROUPS, SPAN, TYPES, Observation, TraceSums
+from heddle.compat.langfuse.observation import (
+    DEFAULT,
+    ERROR,
+    EVENT,
+    GROUPS,
+    SPAN,
+    TYPES,
+    USER_PATHS,
+    Observation,
+    TraceSums,
+)
 from heddle.compat.langfuse.scores import to_second
 from heddle.compat.langfuse.stored_scores import ReadScores, Selection
 from heddle.errors import InvalidRequest, NotFound
@@ -61,6 +71,17 @@ class Chosen(Conditions):
         """The calls of some environments; a call that tells none is of the default one."""
         if names is not None:
             self.among("attributes.environment", ["", *names] if "default" in names else names)
+
+    def of_user(self, user: str | None) -> None:
+        """The calls that are shown with this user."""
+        if user is None:
+            return
+        fields = [{"$getField": f"attributes.otel_span.attributes.{path}"} for path in USER_PATHS]
+        found: list[Json] = []
+        for index, field_ in enumerate(fields):
+            others = [{"$not": [earlier]} for earlier in fields[:index]]
+            found.append({"$and": [*others, {"$eq": [field_, {"$literal": user}]}]})
+        self.conditions.append({"$or": found})
 
     def named(self, name: str | None) -> None:
         """The name that people read, or that of the op, is this one; None is no condition."""
@@ -173,7 +194,7 @@ async def choose_observations(
     chosen.of_level(level)
     chosen.equals("attributes.version", version)
     chosen.of_environment(environment)
-    chosen.equals("wb_user_id", user_id)
+    chosen.of_user(user_id)
     chosen.within("started_at", from_start, to_start)
     for key, value in (("trace_ids", trace_id), ("parent_ids", parent_id)):
         if value is not None:
@@ -256,7 +277,7 @@ async def list_traces(
     """Traces, the newest first, each with the ids of its observations."""
     chosen = Chosen(filter={"trace_roots_only": True})
     chosen.named(name)
-    chosen.equals("wb_user_id", user_id)
+    chosen.of_user(user_id)
     chosen.equals("attributes.version", version)
     chosen.equals("attributes.release", release)
     chosen.of_environment(environment)
@@ -271,12 +292,18 @@ async def list_traces(
         async for one in observations.read(observations.request(within, newest=False, columns=_SUMMED)):
             sums[one.trace_id].add(one)
 
-    def show(root: Observation) -> Json:
+    def show(root: Observation) -> Json | None:
         mine = sums.get(root.trace_id) or TraceSums()  # the trace may have come just now
-        return {**root.trace(), **mine.described(), "observations": mine.ids, "scores": []}
+        # A trace is what its first root says; others are observations of it.
+        is_first = mine.root in (None, root.call["id"])
+        return {**root.trace(), **mine.described(), "observations": mine.ids, "scores": []} if is_first else None
+
+    async def shown() -> AsyncIterator[list[Json]]:
+        async for part in observations.slices(query, show):
+            yield [one for one in part if one is not None]
 
     total = await observations.count(query)
-    return await answer_slices("data", observations.slices(query, show), meta=meta(page, limit, total))
+    return await answer_slices("data", shown(), meta=meta(page, limit, total))
 
 
 @router.get("/api/public/traces/{trace_id:path}", **API)
@@ -325,10 +352,18 @@ async def get_session(session_id: str, observations: ReadObservations) -> Respon
     """A session: the traces of a conversation, the oldest first."""
     chosen = Chosen(filter={"thread_ids": [session_id], "trace_roots_only": True})
     query = observations.request(chosen, newest=False)
+    seen = set[str]()
+
+    async def traces() -> AsyncIterator[list[Json]]:
+        async for part in observations.slices(query, Observation.trace):
+            first_of_each = {one["id"]: one for one in reversed(part) if one["id"] not in seen}
+            seen.update(first_of_each)
+            yield list(reversed(first_of_each.values()))
+
     async for first in observations.read(query.model_copy(update={"limit": 1})):
         return await answer_slices(
             "traces",
-            observations.slices(query, Observation.trace),
+            traces(),
             id=session_id,
             createdAt=first.call["started_at"],
             projectId=observations.project.id,

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
-from heddle.wire.calls import CallConditions
+from heddle.http.own_bodies import OwnCallsFilter, OwnReq
+from heddle.http.routing import ResponseModel
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import parse_query
@@ -25,10 +25,6 @@ def _checked(value: Any) -> Any:
 Query = Annotated[
     Json, BeforeValidator(_checked), WithJsonSchema({"title": "Query", "type": "object", "required": ["$expr"]})
 ]
-
-
-class CallsFilter(RequestModel, CallConditions):
-    """All conditions must hold; each list is an alternative."""
 
 
 class ReplayParams(LazyModel):
@@ -51,10 +47,10 @@ class ReplayParams(LazyModel):
     parallel_tool_calls: bool | None = None
 
 
-class ReplayCreateReq(ProjectReq):
+class ReplayCreateReq(OwnReq):
     """Which calls, the newest first, and what is changed: nothing means that the same requests are sent again."""
 
-    filter: CallsFilter | None = None
+    filter: OwnCallsFilter | None = None
     query: Query | None = None
     limit: int = Field(default=100, ge=1, le=MOST_CALLS)
     model: str | None = Field(default=None, min_length=1, max_length=1024)
@@ -83,13 +79,13 @@ class ReplayCreateRes(ResponseModel):
     id: str
 
 
-class ReplayReq(ProjectReq):
+class ReplayReq(OwnReq):
     """One replay."""
 
     id: str
 
 
-class ReplayQueryReq(ProjectReq):
+class ReplayQueryReq(OwnReq):
     """The replays of a project, newest first."""
 
     states: list[State] | None = None
@@ -135,7 +131,7 @@ class ReplayQueryRes(ResponseModel):
     replays: list[ReplaySchema]
 
 
-class ReplayResultsReq(ProjectReq):
+class ReplayResultsReq(OwnReq):
     """A page of results, in the order in which the calls were chosen."""
 
     id: str
@@ -178,7 +174,7 @@ class ReplayResultsRes(ResponseModel):
     total: int
 
 
-class ReplayDatasetReq(ProjectReq):
+class ReplayDatasetReq(OwnReq):
     """Make a dataset of the calls that have these outcomes."""
 
     id: str

@@ -12,6 +12,7 @@ from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallRow, CostOf, Usage
 from heddle.wire.inference import sum_of_costs
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import with_one_more
 from heddle.wire.trials import OUTPUT_KEYS, Trial, TrialStats
 
 RUNNABLE = "wandb.runnable."
@@ -214,9 +215,8 @@ class EvalResultsScorerStats:
             self.pass_known_count += 1
             self.pass_true_count += value is True
         elif kind is not str:
-            numbers = self.numeric_count
-            self.numeric_mean = ((self.numeric_mean or 0.0) * numbers + float(value)) / (numbers + 1)
-            self.numeric_count = numbers + 1
+            self.numeric_mean = with_one_more(self.numeric_mean or 0.0, self.numeric_count, float(value))
+            self.numeric_count += 1
 
     def close(self) -> "EvalResultsScorerStats":
         """With the shares of all trials."""

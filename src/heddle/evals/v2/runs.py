@@ -30,6 +30,7 @@ from heddle.http.routing import Lines, RequestModel, ResponseModel, StoreDep, an
 from heddle.store.control.objects import Objects
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import Mean
 from heddle.wire.records import Call, CallEnd, CallStart
 from heddle.wire.trials import EVALUATE, SUMMARIZE
 
@@ -205,10 +206,10 @@ class Total:
     """The values of one scorer, or of the model: numbers and truths count, everything else is passed over."""
 
     def __init__(self) -> None:
-        self.numbers = 0
         self.truths = 0
         self.true = 0
-        self.sum = 0.0
+        self._has_numbers = False
+        self._mean = Mean()
 
     def add(self, value: Any) -> None:
         """Take one value in."""
@@ -216,14 +217,16 @@ class Total:
             self.truths += 1
             self.true += value
         elif isinstance(value, int | float):
-            self.numbers += 1
-            self.sum += value
+            self._has_numbers = True
+        else:
+            return
+        self._mean.add(value)
 
     @property
     def summary(self) -> Json | None:
         """A mean, or how many are true where there are only truths; beside numbers a truth counts 1 or 0."""
-        if self.numbers:
-            return {"mean": (self.sum + self.true) / (self.numbers + self.truths)}
+        if self._has_numbers:
+            return {"mean": self._mean.value}
         if self.truths:
             return {"true_count": self.true, "true_fraction": self.true / self.truths}
         return None

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, ValidationFailed
+from heddle.http.own_bodies import OwnBody
 from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.quotas import Use
-from heddle.http.routing import Admin, QuotasDep, Reader, RequestModel, ResponseModel, Route, StoreDep, answer, group
+from heddle.http.routing import Admin, QuotasDep, Reader, ResponseModel, Route, StoreDep, answer, group
 from heddle.inference.limits import KEY, KINDS, PROJECT, Limit
 from heddle.inference.service import InferenceDep
 from heddle.quotas import DISK, LOCAL_KEY, NONE, Quota, check_groups, parse_quotas, show_quotas
@@ -21,7 +22,7 @@ from heddle.wire.jsontypes import Json
 router: APIRouter = group("Limits")
 
 
-class LimitReq(RequestModel, extra="forbid"):
+class LimitReq(OwnBody):
     """Body of PUT /v1/limits; null lets the setting hold again, 0 and "none" mean no limit."""
 
     kind: Literal["project", "key"]

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import Admin, Empty, Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, answer, group
+from heddle.http.own_bodies import OwnBody
+from heddle.http.routing import Admin, Empty, Reader, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.inference.providers import Provider, ProviderClient, find_providers, place_of
 from heddle.store.control.projects import ProviderRow
 from heddle.store.secrets import Secrets
@@ -24,7 +25,7 @@ _WITHOUT_LIST = (404, 405, 501)
 ProviderName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
-class ProviderSaveBody(RequestModel, extra="forbid"):
+class ProviderSaveBody(OwnBody):
     """Body of PUT /inference/providers/{name}."""
 
     base_url: str = Field(max_length=2000, pattern=r"^https?://[^\s,;?#@]+$")
@@ -32,7 +33,7 @@ class ProviderSaveBody(RequestModel, extra="forbid"):
     """Null keeps the key that is stored, while the address stays the same; an empty text stands for no key."""
 
 
-class ProviderTestBody(RequestModel):
+class ProviderTestBody(OwnBody):
     """Body of POST /inference/providers/{name}/test."""
 
     model: str | None = Field(default=None, max_length=512)

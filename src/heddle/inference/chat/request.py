@@ -3,6 +3,7 @@
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -481,5 +482,8 @@ def _bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
         raise _invalid(
             f"logit_bias contains key(s) that cannot be converted to integer token IDs: {strange[:10]}", "logit_bias"
         )
-    known_ids("logit_bias", [int(key) for key in bias], vocab_size)
+    ids = known_ids("logit_bias", [int(key) for key in bias], vocab_size)
+    if len(set(ids)) < len(ids):
+        twice = next(token for token, count in Counter(ids).items() if count > 1)
+        raise _invalid(f"logit_bias names the token {twice} twice", "logit_bias")
     return {int(key): max(-100.0, min(100.0, value)) for key, value in bias.items()}

@@ -55,18 +55,30 @@ class Conversation:
     """The last message is the beginning of the answer."""
     _names: dict[str, str] = field(default_factory=dict)
     """The functions of calls by their ids."""
+    _thoughts: list[str] = field(default_factory=list)
+    """Of the last message."""
     _signatures: ReasoningDecoder = field(default_factory=lambda: ReasoningDecoder(MOST_THOUGHT_BYTES))
 
     def add(self, message: ChatMessage, place: str) -> None:
         """Append a message; texts of one role after another are one message."""
         last = self.messages[-1] if self.messages else None
         if last is not None and last.role == message.role and message.role != "tool":
-            last.content = [*_parts(last), *_parts(message)]
-            last.tool_calls = [*(last.tool_calls or ()), *(message.tool_calls or ())] or None
-            last.reasoning = "\n".join(filter(None, (last.reasoning, message.reasoning))) or None
+            # In place: a message may have as many blocks as a body has room for.
+            content, calls = _parts(last), last.tool_calls or []
+            content.extend(_parts(message))
+            calls.extend(message.tool_calls or ())
+            last.content, last.tool_calls = content, calls or None
+            self._thoughts += filter(None, (message.reasoning,))
             return
+        self.join_thoughts()
         self.messages.append(message)
         self.places.append(place)
+        self._thoughts = [message.reasoning] if message.reasoning else []
+
+    def join_thoughts(self) -> None:
+        """Give the last message its thoughts, of which each message that it was joined of may have some."""
+        if self._thoughts:
+            self.messages[-1].reasoning = "\n".join(self._thoughts)
 
     def ignore(self, name: str) -> None:
         """Note a key without effect, once."""
@@ -208,6 +220,7 @@ def read_conversation(messages: Sequence[InputMessage], system: str | list[Conte
             found.add(ChatMessage(role="system", content=[_part(text) for text in texts]), "system")
     for index, message in enumerate(messages):
         found.read(message, f"messages.{index}")
+    found.join_thoughts()
     last = found.messages[-1] if messages and found.messages else None
     found.is_prefilled = last is not None and last.role == "assistant"
     return found

@@ -16,7 +16,8 @@ import orjson
 from pydantic import Field, ValidationError, model_validator
 
 from heddle.errors import HeddleError, NotFound
-from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
+from heddle.http.own_bodies import OwnCallsFilter, OwnReq
+from heddle.http.routing import RequestModel, ResponseModel
 from heddle.jobs.runner import Attempt, Loop, Runner
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -24,7 +25,6 @@ from heddle.store.control.coordination import FAILED, SUCCEEDED
 from heddle.store.control.feedback import Window
 from heddle.store.control.monitors import FIRING, LEASE_SECONDS, QUIET, AlertRow, DeliveryRow
 from heddle.trace.alerts.targets import send, targets_of
-from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of
 from heddle.trace.feedback.models import RUNNABLE
 from heddle.trace.stats import cost_of_sums
@@ -32,7 +32,7 @@ from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import CallAggregate, Measure, Value
 from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
-from heddle.wire.calls import CallsQuery, Filter, UniformRun
+from heddle.wire.calls import CallConditions, CallsQuery, Filter, UniformRun
 from heddle.wire.query import parse_query
 
 Metric = Literal["count", "error_share", "cost", "p95_latency_ms", "score"]
@@ -43,7 +43,10 @@ MOST_SECONDS = 31 * 86_400
 
 
 class AlertTarget(RequestModel):
-    """Where messages of a rule go: a webhook of one's own, an incoming webhook of Slack, or mail."""
+    """Where messages of a rule go: a webhook of one's own, an incoming webhook of Slack, or mail.
+
+    What it is shown with beside these may come back: the rule as it was read is what /alerts/update takes.
+    """
 
     id: str | None = Field(default=None, pattern=r"^[a-z0-9]{1,40}$")
     """That of a target which is there already: an address of Slack may then be left out, and stays."""
@@ -69,7 +72,7 @@ class AlertRule(RequestModel):
     operator: Operator
     threshold: float
     window_seconds: int = Field(default=3600, ge=60, le=MOST_SECONDS)
-    filter: CallsFilter | None = None
+    filter: CallConditions | None = None
     query: dict[str, Any] | None = None
     """A query as /calls/stream_query takes it."""
     scorer: Text | None = None
@@ -97,15 +100,11 @@ class AlertRule(RequestModel):
         return self
 
 
-class RuleFilter(CallsFilter, extra="forbid"):
-    """Which calls a rule watches: all conditions must hold; each list is an alternative."""
-
-
 class AlertCreateReq(AlertRule, extra="forbid"):
     """Body of /alerts/create."""
 
     project_id: str
-    filter: RuleFilter | None = None
+    filter: OwnCallsFilter | None = None
     name: Text
     enabled: bool = True
 
@@ -116,17 +115,17 @@ class AlertUpdateReq(AlertCreateReq):
     id: str
 
 
-class AlertReq(ProjectReq):
+class AlertReq(OwnReq):
     """Names one rule."""
 
     id: str
 
 
-class AlertsQueryReq(ProjectReq):
+class AlertsQueryReq(OwnReq):
     """Body of /alerts/query."""
 
 
-class AlertDeliveriesReq(ProjectReq):
+class AlertDeliveriesReq(OwnReq):
     """Body of /alerts/deliveries/query."""
 
     id: str | None = None

@@ -41,7 +41,17 @@ from heddle.trace.calls.packing import run_id
 from heddle.trace.prices import call_costs, default_prices
 from heddle.trace.refs import fill_bodies
 from heddle.wire import refs, times
-from heddle.wire.calls import BODY, COLUMNS, RUNNING, STATUS_WORDS, CallRow, CallsQuery, Filter, SortTerm
+from heddle.wire.calls import (
+    BODY,
+    COLUMNS,
+    RUNNING,
+    STATUS_WORDS,
+    CallConditions,
+    CallRow,
+    CallsQuery,
+    Filter,
+    SortTerm,
+)
 from heddle.wire.conversation import call
 from heddle.wire.conversation.call import Conversation
 from heddle.wire.jsontypes import Json, is_index
@@ -181,12 +191,12 @@ async def retention_of(store: Store, project: str) -> int | None:
     return None if days is None else days * times.DAY
 
 
-def filter_of(chosen: CallsFilter | None, project: str) -> Filter:
+def filter_of(chosen: CallConditions | None, project: str) -> Filter:
     """The typed filter; raises InvalidRequest for a list of more than 1000 entries."""
     if chosen is None:
         return Filter()
     lists: dict[str, tuple[str, ...] | None] = {}
-    for name in CallsFilter.model_fields:
+    for name in CallConditions.model_fields:
         value = getattr(chosen, name)
         if isinstance(value, list):
             if len(value) > MAX_FILTER_ENTRIES:

@@ -22,7 +22,16 @@ from heddle.training.calls import GROUP_FIELDS
 from heddle.training.config import DpoConfig, KlSource, RlConfig, SftConfig
 from heddle.training.losses.base import Correction, KlEstimator, Level, LossName
 from heddle.training.rewards import CALL_FIELDS
-from heddle.training.schemas.trajectories import AboveZero, AtLeastZero, Count, Finite, Part, Step, TrajectoryGroup
+from heddle.training.schemas.trajectories import (
+    LONGEST_NAME,
+    AboveZero,
+    AtLeastZero,
+    Count,
+    Finite,
+    Part,
+    Step,
+    TrajectoryGroup,
+)
 from heddle.wire.calls import CallConditions, OrderTerm
 from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import parse_query, split_path
@@ -30,7 +39,7 @@ from heddle.wire.query import parse_query, split_path
 _TAU = ("kimi_k2_tau", "alt_k2_tau")
 
 
-MOST_UNKNOWN, LONGEST_NAME = 100, 200
+MOST_UNKNOWN = 100
 
 
 def check_unknown(names: Collection[str]) -> None:
@@ -249,7 +258,7 @@ class DeleteCheckpoints(Part):
     steps: list[Step]
 
 
-class Rollback(Part):
+class Rollback(Part, extra="forbid"):
     """Which step the bare name is to mean."""
 
     step: Step

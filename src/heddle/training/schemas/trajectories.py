@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -27,6 +28,7 @@ from heddle.http.routing import RequestModel
 from heddle.training.calls import choose_exchanges
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY, LazyModel
+from heddle.wire.means import mean
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str, str]
@@ -35,6 +37,7 @@ Problem = tuple[Place, str, str]
 _MOST_PROBLEMS = 20
 LARGEST = 2**53
 """The largest integer that every reader of JSON keeps."""
+MOST_METRICS, LONGEST_NAME = 1000, 200
 
 
 def check_item(item: Json) -> Json:
@@ -154,7 +157,15 @@ def _mark(value: Any) -> Any:
     return _figure(value) if isinstance(value, (int, float)) else value
 
 
-Figures = dict[str, Annotated[float | bool, PlainValidator(_figure, json_schema_input_type=float | bool)]]
+def _has_short_names(figures: Any) -> Any:
+    """Names of metrics are listed with every step and every log of a model."""
+    if isinstance(figures, dict) and any(len(name) > LONGEST_NAME for name in figures if isinstance(name, str)):
+        raise PydanticCustomError("value_error", f"the names of metrics have at most {LONGEST_NAME} characters")
+    return figures
+
+
+Figure = Annotated[float | bool, PlainValidator(_figure, json_schema_input_type=float | bool)]
+Figures = Annotated[dict[str, Figure], BeforeValidator(_has_short_names)]
 Marks = dict[str, Annotated[Any, PlainValidator(_mark, json_schema_input_type=Any)]]
 Item = Annotated[dict[str, Any], AfterValidator(check_item)]
 """A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
@@ -284,7 +295,7 @@ class TrajectoryGroup(Part):
 class LogRequest(Part):
     """The body of the log endpoint (interface, section 2.5)."""
 
-    split: str
+    split: Annotated[str, Field(max_length=LONGEST_NAME)]
     trajectory_groups: list[TrajectoryGroup]
 
     @field_validator("split")
@@ -293,6 +304,14 @@ class LogRequest(Part):
         if not value.strip():
             raise PydanticCustomError("value_error", "split must not be empty")
         return value
+
+    @field_validator("trajectory_groups")
+    @classmethod
+    def _has_few_metrics(cls, groups: list[TrajectoryGroup]) -> list[TrajectoryGroup]:
+        names = {name for group in groups for one in group.trajectories for name in one.metrics}
+        if len(names) + len({name for group in groups for name in group.metrics}) > MOST_METRICS:
+            raise PydanticCustomError("value_error", f"a log has at most {MOST_METRICS} different metrics")
+        return groups
 
 
 def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
@@ -327,12 +346,9 @@ def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, floa
 
 
 def _mean(values: Iterable[float]) -> float:
-    """0 for none; infinite where the sum is beyond the range of floats."""
+    """0 for none."""
     items = list(values)
-    try:
-        return math.fsum(items) / len(items) if items else 0.0
-    except OverflowError:
-        return math.inf
+    return mean(items) if items else 0.0
 
 
 FIELD = "training_data_url"

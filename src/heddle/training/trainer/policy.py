@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from heddle.models.folder import read_json, require_undamaged
+from heddle.models.folder import load_tensors, read_json, require_undamaged
 from heddle.models.interfaces import ModelError
 from heddle.models.lora import CONFIG, WEIGHTS, check_settings
 from heddle.training.messages import JobKind
@@ -113,10 +112,7 @@ def read_adapter(folder: Path, device: torch.device) -> Adapter:
     for name in NOT_TRAINED:
         if settings.get(name):
             raise ModelError(f"{folder}: {name} {settings[name]!r} cannot be trained")
-    try:
-        tensors = load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as problem:
-        raise ModelError(f"{folder / WEIGHTS}: cannot be read: {problem}") from None
+    tensors = load_tensors(folder / WEIGHTS)
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         match = NAME.fullmatch(name)

@@ -11,18 +11,9 @@ from pydantic import Field
 import heddle
 from heddle.auth import Caller, Grant, Scope
 from heddle.errors import Forbidden, NotFound
+from heddle.http.own_bodies import OwnBody
 from heddle.http.parameters import KNOWN_PARAMETERS
-from heddle.http.routing import (
-    Admin,
-    AuthenticatorDep,
-    Reader,
-    RequestModel,
-    Service,
-    SettingsDep,
-    StoreDep,
-    answer,
-    group,
-)
+from heddle.http.routing import Admin, AuthenticatorDep, Reader, Service, SettingsDep, StoreDep, answer, group
 from heddle.inference.providers import read_providers
 from heddle.settings import ADDRESSES, PLACES, TABLE, Settings
 from heddle.store.control.keys import KeyRow
@@ -100,7 +91,7 @@ def _host(address: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
 
 
-class KeyReq(RequestModel, extra="forbid"):
+class KeyReq(OwnBody):
     """A key to make: `roles` such as `editor:team/website`; or scopes, for one entity, one project, or everywhere."""
 
     user: str = Field(max_length=256)
@@ -120,7 +111,7 @@ class KeyReq(RequestModel, extra="forbid"):
         return found
 
 
-class RotateReq(RequestModel, extra="forbid"):
+class RotateReq(OwnBody):
     """How long the old secret counts, and how long the new one (null: as long as the old one did)."""
 
     overlap: str = "0s"

@@ -13,7 +13,8 @@ from pydantic import Field, TypeAdapter
 from heddle.auth import Caller, Scope
 from heddle.errors import Conflict, InvalidRequest
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
-from heddle.http.routing import PricesDep, RequestModel, StoreDep, Writer, answer, group, parse_body, validate
+from heddle.http.own_bodies import OwnBody, OwnCallsFilter
+from heddle.http.routing import PricesDep, StoreDep, Writer, answer, group, parse_body, validate
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.ui.reads.calls import Chosen, query_of
@@ -31,13 +32,13 @@ _NAMES = uuid.UUID("0d0b7a60-6f8e-5b63-8a5f-2c9a1c1f3f11")
 _NEWEST_FIRST = (SortTerm("started_at", True), SortTerm("id", True))
 
 
-class DeleteCalls(RequestModel):
+class DeleteCalls(OwnBody):
     """They go, and everything that was called inside."""
 
     type: Literal["delete"]
 
 
-class GiveFeedback(RequestModel):
+class GiveFeedback(OwnBody):
     """Each gets the same feedback, once."""
 
     type: Literal["feedback"]
@@ -45,7 +46,7 @@ class GiveFeedback(RequestModel):
     payload: dict[str, Any]
 
 
-class AppendRows(RequestModel):
+class AppendRows(OwnBody):
     """Each becomes a row of a dataset: `columns` name a call's `inputs.<key>`, `output` or `output.<key>`."""
 
     type: Literal["dataset"]
@@ -54,9 +55,10 @@ class AppendRows(RequestModel):
     columns: dict[str, str] = Field(min_length=1, max_length=100)
 
 
-class ChangeReq(Chosen):
+class ChangeReq(Chosen, extra="forbid"):
     """Which calls, and what becomes of them."""
 
+    filter: OwnCallsFilter | None = None
     action: Annotated[DeleteCalls | GiveFeedback | AppendRows, Field(discriminator="type")]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.inference.chat.wire import ParsedRequest
+from heddle.inference.messages.conversation import Conversation, InputMessage
 from heddle.inference.messages.request import MESSAGES, read_user
 from heddle.inference.prompt.messages import template_messages
 from heddle.inference.prompt.opaque_reasoning import encode_reasoning
@@ -353,3 +354,19 @@ def test_bodies_that_are_wrong_somewhere_are_refused_as_requests(place: Any, val
         template_messages(MESSAGES.read(body).chat.messages)
     except (InvalidRequest, ValidationFailed) as error:
         assert error.status == 400 and error.reason
+
+
+def test_turns_of_one_role_are_joined_in_place() -> None:
+    """As many as a body has room for: a copy for each would take the square of their number."""
+    conversation = Conversation()
+    seen = set[int]()
+    for number in range(100):
+        thought = {"type": "thinking", "thinking": f"thought {number}", "signature": ""}
+        block = {"type": "text", "text": str(number)}
+        conversation.read(InputMessage.model_validate({"role": "assistant", "content": [thought, block]}), "messages.0")
+        seen.add(id(conversation.messages[0].content))
+    conversation.join_thoughts()
+    (message,) = conversation.messages
+    assert len(seen) == 1 and isinstance(message.content, list)
+    assert [part.text for part in message.content] == [str(number) for number in range(100)]
+    assert message.reasoning == "\n".join(f"thought {number}" for number in range(100))

@@ -1,5 +1,6 @@
 """Products that trace: OpenInference (Arize Phoenix), Logfire, MLflow, LangSmith (and LangChain with it), Langfuse."""
 
+from collections.abc import Callable
 from typing import Any
 
 from heddle.trace.otel.conventions.convention import (
@@ -36,6 +37,7 @@ _NAMING = ("openinference.instrumentation.langchain", "openinference.instrumenta
 _RUNS = frozenset(("run", "arun", "kickoff", "_execute_core"))
 _OI_INPUT, _OI_OUTPUT, _OI_MODEL = "input.value", "output.value", "llm.model_name"
 _OI_SETTINGS = ("llm.invocation_parameters", "embedding.invocation_parameters")
+_ROLES = {"input": "user", "output": "assistant"}
 _FIRST = ("llm.input_messages.0.message.role", "llm.output_messages.0.message.role")
 
 
@@ -69,8 +71,9 @@ def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
     if tools := _inner(nest_attributes(values, "llm.tools."), "tool"):
         found = [parse_json(one["json_schema"]) for one in tools if "json_schema" in one]
         offer(into, "tool_definitions", as_text(found) if found else None)
-    offer(into, "input_messages", _numbered(values, "llm.input_messages.", "user"))
-    offer(into, "output_messages", _numbered(values, "llm.output_messages.", "assistant"))
+    came, went = (_numbered(values, f"llm.{kind}_messages.", role) for kind, role in _ROLES.items())
+    offer(into, "input_messages", _fill_empty(came, lambda: read_request(values.get(_OI_INPUT))))
+    offer(into, "output_messages", _fill_empty(went, lambda: read_answer(values.get(_OI_OUTPUT))))
     if into.operation_name == "execute_tool":
         offer(into, "tool_call_arguments", to_json_text(values.get(_OI_INPUT, values.get("tool.parameters"))))
         offer(into, "tool_call_result", to_json_text(values.get(_OI_OUTPUT)))
@@ -87,6 +90,16 @@ def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
 def _numbered(values: Json, prefix: str, role: str) -> list[Json]:
     records = [one for one in objects(nest_attributes(values, prefix)) if isinstance(one.get("message"), dict)]
     return join_calls([_message(one, role) for one in records])
+
+
+def _fill_empty(numbered: list[Json], read: Callable[[], list[Json]]) -> list[Json]:
+    """The messages; one without parts is what the whole body says: Mistral's calls of tools are not numbered."""
+    if all(one["parts"] for one in numbered):
+        return numbered
+    whole = read()
+    if len(whole) != len(numbered):
+        return numbered
+    return [one if one["parts"] else said for one, said in zip(numbered, whole, strict=True)]
 
 
 def _message(numbered: Json, role: str) -> Json:
@@ -166,17 +179,8 @@ OPENINFERENCE = Convention(
         "tool_description": ("tool.description",),
     },
     more=(
-        *(
-            KIND,
-            _OI_MODEL,
-            _OI_INPUT,
-            _OI_OUTPUT,
-            "input.mime_type",
-            "output.mime_type",
-            *_FIRST,
-            *_OI_SETTINGS,
-        ),
-        *("llm.token_count.total", "tool.parameters"),
+        *(KIND, _OI_MODEL, _OI_INPUT, _OI_OUTPUT, *_FIRST, *_OI_SETTINGS),
+        *("input.mime_type", "output.mime_type", "llm.token_count.total", "tool.parameters"),
     ),
     prefixes=(
         "llm.input_messages.",

@@ -25,6 +25,7 @@ export function summary({ run, totals, values, progress }) {
         ? h("section.card.runningcard", { "aria-label": "Progress" }, h("b", "Running"), progressBar(progress()))
         : null,
     run.problem && card("Why it failed", null, h("p.problem-card", { dir: "auto" }, run.problem)),
+    run.unscored.length > 0 && unscoredCard(run.unscored),
     () =>
       values.error.value
         ? failure(values.error.value, values.reload)
@@ -42,6 +43,11 @@ export function summary({ run, totals, values, progress }) {
     card("Gate in CI", h("span", "Fails a job when a new run is surely worse than this one"), () => codeBlock(gateCommand(run, names()))),
   );
 }
+
+/** Which scorers gave answers no score, and why. */
+const unscoredCard = (unscored) =>
+  card("Answers without a score", null, unscored.map(([scorer, { answers, reason }]) =>
+    h("p.problem-card", { dir: "auto" }, `${scorer}: ${answers === 1 ? "1 answer has" : `${int(answers)} answers have`} no score. The first: ${reason}`)));
 
 function tiles(totals, run) {
   if (!totals) return null;
