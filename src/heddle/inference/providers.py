@@ -3,15 +3,14 @@
 import asyncio
 import os
 import re
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from heddle.certificates import ssl_context
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.http.routing import off_loop
 from heddle.settings import Settings
@@ -175,7 +174,7 @@ class ProviderClient:
             # Redirects could lead to an address that nobody configured.
             async with (
                 asyncio.timeout(self._seconds),
-                httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_ssl_context()) as client,
+                httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=ssl_context()) as client,
                 client.stream(
                     "GET" if body is None else "POST", url, json=body, headers=self._headers, params=self._parameters
                 ) as response,
@@ -220,14 +219,6 @@ def _message(body: Any) -> str:
     if isinstance(error, dict):
         error = error.get("message")
     return str(error if error is not None else body)[:2000]
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 CUSTOM = "custom::"
