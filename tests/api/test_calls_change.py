@@ -125,4 +125,10 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(wire: Wire) -> None:
         assert answer.status_code == 422, answer.text
     given = {"type": "feedback", "feedback_type": "wandb.note.1", "payload": {"no": "note"}}
     assert change(wire, given)["state"] == "failed"
+    large = {"type": "feedback", "feedback_type": "custom", "payload": {"x": "x" * 10_000}}
+    answer = wire.client.post("/_ui/api/calls/change", json={"project_id": wire.project, "action": large})
+    assert (answer.status_code, answer.json()["reason"]) == (
+        400,
+        "action has 10019 bytes of JSON; at most 10000 can be stored with each of many calls",
+    )
     assert len(wire.calls()) == 2 and wire.post("/feedback/query")["result"] == []

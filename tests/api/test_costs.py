@@ -173,7 +173,7 @@ def test_refused_queries(wire: Wire) -> None:
     assert failure(wire, "/cost/query", query={"$expr": number})[0] == 400
     assert failure(wire, "/cost/create", costs={"m": {"prompt_token_cost": 1}})[0] == 422
     assert failure(wire, "/cost/create", costs={"m": {**PRICE, "prompt_token_cost": "dear"}})[0] == 422
-    for number in ("NaN", "Infinity", "-inf"):
+    for number in ("NaN", "Infinity", "-inf", -0.1, 1e300):
         assert failure(wire, "/cost/create", costs={"m": {**PRICE, "completion_token_cost": number}})[0] == 422
     early = {"m": {**PRICE, "effective_date": "0001-01-01T00:00:00+14:00"}}
     assert failure(wire, "/cost/create", costs=early)[0] == 400

@@ -172,7 +172,7 @@ def test_a_job_ends_with_the_key_that_started_it(guarded: Guarded, provider: Fak
     call |= {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z", "summary": {}, "output": {}}
     stored = guarded.ask(made["key"], "POST", "/v2/team/jobs/calls/complete", json={"batch": [call]})
     assert stored.status_code == 200, stored.text
-    wanted = {"project_id": "team/jobs", "call_ids": ["c"], "model": "fake/model-hangs"}
+    wanted = {"project_id": "team/jobs", "filter": {"call_ids": ["c"]}, "model": "fake/model-hangs"}
     replay = guarded.ask(made["key"], "POST", "/replays/create", json=wanted).json()["id"]
     with TrainingWire(guarded.process.url, bearer=made["key"]) as wire:
         model = wire.model(entity="team", project="jobs")

@@ -105,7 +105,7 @@ def test_one_server_per_folder(tmp_path: Path) -> None:
         second = heddle("serve", "--port", "0", "--data", tmp_path / "data")
         assert second.returncode == 1
         assert f"is in use by another heddle (process {first.process.pid})" in second.stderr
-        for words in (("migrate",), ("restore", tmp_path)):
+        for words in (("migrate",), ("restore", tmp_path / "backup")):
             refused = heddle(*words, "--data", tmp_path / "data")
             assert refused.returncode == 1 and "is in use by another heddle" in refused.stderr
         first.kill()

@@ -1,12 +1,13 @@
 """Which price holds for a call, and what its usage comes to."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
-from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
+from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow, order_prices
 from heddle.trace.prices import PricedUsage, Prices, call_costs, default_prices
 from heddle.wire import times
 from heddle.wire.calls import Usage, to_tokens
@@ -43,7 +44,7 @@ def price(effective: str, level: str = PROJECT_LEVEL, prompt: float = 0.01, name
 
 def picked(own: list[PriceRow], defaults: list[PriceRow], started: str, model: str = "m") -> str | None:
     """The id of the price that a call gets."""
-    found = Prices(defaults).pick({"m": tuple(own)} if own else {}, model, at(started))
+    found = Prices(defaults).pick(order_prices(own), model, at(started))
     return None if found is None else found.id
 
 
@@ -234,7 +235,7 @@ def test_the_changes_of_all_models_are_in_order() -> None:
     own = price("2024-01-01"), price("2022-01-01")
     defaults = [price(date, DEFAULT_LEVEL, name=name) for name, date in (("a", "2021-01-01"), ("b", "2020-01-01"))]
     defaults += [price("2023-01-01", DEFAULT_LEVEL, name="a")]
-    assert Prices(defaults).changes({"m": own}) == [at(f"{year}-01-01") for year in (2021, 2022, 2023, 2024)]
+    assert Prices(defaults).changes(order_prices(own)) == [at(f"{year}-01-01") for year in (2021, 2022, 2023, 2024)]
     assert Prices([]).changes({}) == []
 
 
@@ -276,3 +277,22 @@ def test_a_default_price_is_that_of_the_data_file() -> None:
 def test_a_count_stays_within_its_bounds(value: object, count: int) -> None:
     """Sums over millions of calls fit 64 bits."""
     assert to_tokens(value) == count
+
+
+def test_a_price_is_found_in_few_looks_however_many_there_are() -> None:
+    """Among thousands of prices of a model, for every call that costs something."""
+
+    class Counted(PriceRow):
+        looks = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            Counted.looks += name == "effective_date"
+            return super().__getattribute__(name)
+
+    first = price("2020-01-01")
+    rows = [Counted(**asdict(first) | {"id": str(n), "effective_date": first.effective_date + n}) for n in range(4096)]
+    own, prices = order_prices(rows), Prices([])
+    Counted.looks = 0
+    found = prices.pick(own, "m", first.effective_date + 1000)
+    assert found is not None and found.id == "1000" and Counted.looks <= 13
+    assert [price.id for _, price in prices.steps(own, "m")[:2]] == ["4095", "4094"]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.parameters import not_negative, page_limit
+from heddle.http.parameters import check_repeated, not_negative, page_limit
 from heddle.http.routing import (
     Annotator,
     Deleter,
@@ -359,6 +359,7 @@ async def add_items(
 ) -> Response:
     """Put calls into a queue; unknown and deleted ones are passed over, each call is in a queue once."""
     project = caller.open(body.project_id)
+    check_repeated("display_fields", body.display_fields)
     queues = store.annotation_queues
     if not await queues.live(project, [queue_id]):
         raise _not_found(queue_id)

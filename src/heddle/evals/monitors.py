@@ -1,5 +1,6 @@
 """Monitors: stored rules that have calls scored when they end."""
 
+import asyncio
 import hashlib
 import logging
 import math
@@ -21,6 +22,7 @@ from heddle.store.control.coordination import MONITORS
 from heddle.store.control.monitors import Waiting
 from heddle.store.control.objects import ObjectVersion
 from heddle.wire import refs, times
+from heddle.wire.batched import group_pairs
 from heddle.wire.calls import CallRow, CallsQuery, Ending, Filter
 from heddle.wire.query import Operation, fields, parse_stored
 
@@ -131,7 +133,7 @@ def _read_rate(value: Any) -> float:
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1 or math.isnan(value):
-        raise InvalidRequest(f"sampling_rate is {value!r}; it must lie between 0 and 1")
+        raise InvalidRequest(f"sampling_rate is {value!r:.100}; it must lie between 0 and 1")
     return float(value)
 
 
@@ -177,9 +179,28 @@ class MonitorState:
     project: str
     name: str
     digest: str
+    user: str | None
     active: bool
+    rule: Rule | None = None
     problem: str | None = None
     submitted: int = 0
+
+    @classmethod
+    def of(cls, project: str, version: ObjectVersion) -> "MonitorState":
+        """That of a stored monitor (internal project id)."""
+        state = cls(project, version.object_id, version.digest, version.user, _is_active(version))
+        if state.active:
+            try:
+                state.rule = read_rule(project, version)
+            except HeddleError as error:
+                state.cannot(error)
+        return state
+
+    def cannot(self, error: HeddleError) -> None:
+        """Note why it does not score, and log what is new."""
+        if self.problem != error.reason:
+            self.problem = error.reason
+            logger.warning("monitor %s does not score: %s", self.name, error.reason)
 
 
 class Monitors:
@@ -191,6 +212,7 @@ class Monitors:
         self._rules: dict[str, list[Rule]] = {}
         self._states: dict[tuple[str, str], MonitorState] = {}
         self._seen = -1
+        self._reading = asyncio.Lock()
         self._has_turn = False
         self._watching = Loop(self._watch, logger, "monitors wait", PAUSE_SECONDS, store.calls.has_endings)
         self._following = Loop(self._follow_others, logger, "changes of monitors are not seen", _LOOK_SECONDS)
@@ -229,22 +251,25 @@ class Monitors:
 
     async def refresh(self) -> None:
         """Read the stored monitors anew; calls that end from now on are judged by them."""
-        seen = await self._store.changes.number(MONITORS)
-        found: dict[str, list[Rule]] = {}
-        states: dict[tuple[str, str], MonitorState] = {}
-        for project, version in await self._store.objects.latest_of_class(CLASS_NAME):
-            before = self._states.get((project, version.object_id))
-            state = MonitorState(project, version.object_id, version.digest, _is_active(version))
-            state.submitted = before.submitted if before else 0
-            states[project, version.object_id] = state
-            if state.active:
-                try:
-                    found.setdefault(project, []).append(read_rule(project, version))
-                except HeddleError as error:
-                    state.problem = error.reason
-                    logger.warning("monitor %s does not score: %s", version.object_id, error.reason)
-        self._rules, self._states, self._seen = found, states, seen
-        self._store.calls.watch(found, seen)
+        # One after the other: of two readings the later one must count.
+        async with self._reading:
+            seen = await self._store.changes.number(MONITORS)
+            states = {
+                (project, version.object_id): self._state(project, version)
+                for project, version in await self._store.objects.latest_of_class(CLASS_NAME)
+            }
+            found = group_pairs((state.project, state.rule) for state in states.values() if state.rule is not None)
+            self._rules, self._states, self._seen = found, states, seen
+            self._store.calls.watch(found, seen)
+
+    def _state(self, project: str, version: ObjectVersion) -> MonitorState:
+        """The state of a stored monitor, read only where it is another version than before."""
+        before = self._states.get((project, version.object_id))
+        if before is not None and (before.digest, before.user) == (version.digest, version.user):
+            return before
+        state = MonitorState.of(project, version)
+        state.submitted = before.submitted if before else 0
+        return state
 
     def states(self, project: str) -> list[MonitorState]:
         """The monitors of a project (internal id)."""
@@ -364,10 +389,9 @@ class Monitors:
             state.problem, state.submitted = None, state.submitted + len(call_ids)
 
     def _cannot(self, rule: Rule, error: HeddleError) -> None:
-        logger.warning("monitor %s does not score: %s", rule.name, error.reason)
         state = self._states.get((rule.project, rule.name))
         if state is not None:
-            state.problem = error.reason
+            state.cannot(error)
 
 
 def _may_pass(error: HeddleError) -> bool:

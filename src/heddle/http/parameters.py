@@ -1,12 +1,16 @@
 """Bounds of pages, and query parameters that a route does not have."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 
 from heddle.errors import InvalidRequest, TooLarge
 from heddle.settings import Settings
+from heddle.wire import jsontext
+
+MOST_REPEATED_BYTES = 10_000
 
 
 def not_negative(value: int | None, name: str) -> int | None:
@@ -14,6 +18,16 @@ def not_negative(value: int | None, name: str) -> int | None:
     if value is not None and value < 0:
         raise InvalidRequest(f"{name} must not be negative")
     return None if value is None else min(value, 2**62)
+
+
+def check_repeated(name: str, value: Any) -> None:
+    """Raise InvalidRequest for a large value of a request that is stored anew with each of many calls."""
+    size = len(jsontext.dumps_bytes(value))
+    if size > MOST_REPEATED_BYTES:
+        raise InvalidRequest(
+            f"{name} has {size} bytes of JSON; at most {MOST_REPEATED_BYTES} can be stored with each of many calls",
+            param=name,
+        )
 
 
 def page_limit(settings: Settings, limit: int | None) -> int | None:

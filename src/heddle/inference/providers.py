@@ -3,15 +3,14 @@
 import asyncio
 import os
 import re
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from heddle.certificates import ssl_context
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.http.routing import off_loop
 from heddle.settings import Settings
@@ -168,7 +167,7 @@ class ProviderClient:
     @asynccontextmanager
     async def _send(self, path: str, body: Json | None) -> AsyncIterator["httpx.Response"]:
         # The first time, importing and reading take longer than others may wait.
-        context = _ssl_context() if _ssl_context.cache_info().currsize else await asyncio.to_thread(_ssl_context)
+        context = ssl_context() if ssl_context.cache_info().currsize else await asyncio.to_thread(ssl_context)
         import httpx
 
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
@@ -222,14 +221,6 @@ def _message(body: Any) -> str:
     if isinstance(error, dict):
         error = error.get("message")
     return str(error if error is not None else body)[:2000]
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 CUSTOM = "custom::"

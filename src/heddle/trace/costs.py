@@ -1,8 +1,10 @@
 """Costs: the token prices that a project sets for itself."""
 
 from datetime import datetime
+from typing import Annotated
 
 from fastapi import Response
+from pydantic import Field
 
 from heddle.http.routing import (
     Admin,
@@ -23,16 +25,18 @@ from heddle.wire import times
 
 router = group("Costs")
 
+TokenCost = Annotated[float, Field(ge=0, le=1e6)]
+"""More would make sums that no number holds."""
 PURGE_MESSAGE = "Can only purge costs by specifying one or more cost ids"
 
 
 class CostCreateInput(RequestModel):
     """The price of one model's tokens, in units per single token."""
 
-    prompt_token_cost: float
-    completion_token_cost: float
-    cache_read_input_token_cost: float = 0
-    cache_creation_input_token_cost: float = 0
+    prompt_token_cost: TokenCost
+    completion_token_cost: TokenCost
+    cache_read_input_token_cost: TokenCost = 0
+    cache_creation_input_token_cost: TokenCost = 0
     prompt_token_cost_unit: str | None = "USD"
     completion_token_cost_unit: str | None = "USD"
     effective_date: datetime | None = None

@@ -1,16 +1,16 @@
 """What tokens cost: which price holds for a call, and what its usage comes to (contract: trace-core, 6.3)."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
+from heddle.store.control.costs import DEFAULT_LEVEL, PriceRow, order_prices
 from heddle.store.control.costs import ProjectPrices as ProjectPrices
 from heddle.wire import times
-from heddle.wire.batched import group_pairs
 from heddle.wire.calls import ModelUsage, Usage, UsageSum
 
 Pick = Callable[[str], PriceRow | None]
@@ -100,7 +100,7 @@ class Prices:
     """The default prices by model, and the choice between them and a project's own."""
 
     def __init__(self, rows: Iterable[PriceRow]) -> None:
-        self._defaults = group_pairs((row.llm_id, row) for row in rows)
+        self._defaults = order_prices(rows)
 
     def pick(self, project_rows: ProjectPrices, llm_id: str, started_at: int | None) -> PriceRow | None:
         """The price of a model for a call that started then (microseconds), None when it has none.
@@ -108,16 +108,9 @@ class Prices:
         Prices in force come before later ones (all are where the time of the call is None), the project's before
         default ones, newer before older.
         """
-        rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
-        best: PriceRow | None = None
-        rank: tuple[bool, bool, int] | None = None
-        for row in rows:
-            holds = started_at is None or row.effective_date <= started_at
-            own = (holds, row.pricing_level == PROJECT_LEVEL, row.effective_date)
-            # Of two rows of the same date the one created later counts: it corrects the other.
-            if rank is None or own >= rank:
-                best, rank = row, own
-        return best
+        own, defaults = project_rows.get(llm_id, ()), self._defaults.get(llm_id, ())
+        in_force = _newest(own, started_at) or _newest(defaults, started_at)
+        return in_force or _newest(own, None) or _newest(defaults, None)
 
     def picker(self, project_rows: ProjectPrices, started_at: int) -> Pick:
         """The choice of a price for the models of one call."""
@@ -157,6 +150,12 @@ class Prices:
         """The newest default price of each of a provider's models, by name."""
         rows = (self.pick({}, llm_id, None) for llm_id in self.models())
         return [row for row in rows if row is not None and row.provider_id == provider]
+
+
+def _newest(rows: Sequence[PriceRow], at: int | None) -> PriceRow | None:
+    """The last of a model's prices that is in force then, None where none is."""
+    place = len(rows) if at is None else bisect_right(rows, at, key=lambda row: row.effective_date)
+    return rows[place - 1] if place else None
 
 
 @cache

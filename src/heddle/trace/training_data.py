@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from heddle.auth import Caller
+from heddle.certificates import ssl_context
 from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.paths import OutsideRoot, resolve
 from heddle.settings import Settings
@@ -149,7 +150,7 @@ async def _download(url: str, max_bytes: int) -> bytes:
     try:
         # Redirects could lead to an address that nobody allowed.
         async with (
-            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
+            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, verify=ssl_context()) as client,
             client.stream("GET", url) as response,
         ):
             if response.status_code != 200:

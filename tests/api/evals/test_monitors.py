@@ -10,7 +10,7 @@ import pytest
 
 from heddle.auth import Caller, Scope
 from heddle.errors import Busy, InvalidRequest, Unavailable
-from heddle.evals.monitors import Monitors
+from heddle.evals.monitors import CLASS_NAME, Monitors
 from heddle.services import Services
 from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
@@ -285,3 +285,39 @@ async def test_a_project_whose_queue_is_full_holds_up_no_other(watch: Watch, mon
             await asyncio.sleep(0.01)
     watch.queue.full = set()
     assert await watch.settled(2) == [call["id"], blocked]
+
+
+async def test_of_two_readings_at_once_the_later_one_counts(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has read the monitors before there was one, and goes on after the second could have ended."""
+    store, goes_on = watch.services.store, asyncio.Event()
+    before = await store.objects.latest_of_class(CLASS_NAME)
+    await watch.monitor()
+    readings = [before, await store.objects.latest_of_class(CLASS_NAME)]
+
+    async def number(_: str) -> int:
+        return 1
+
+    async def latest(_: str) -> Any:
+        is_first, found = len(readings) == 2, readings.pop(0)
+        if is_first:
+            await goes_on.wait()
+        return found
+
+    monkeypatch.setattr(store.changes, "number", number)
+    monkeypatch.setattr(store.objects, "latest_of_class", latest)
+    both = [asyncio.create_task(watch.monitors.refresh()) for _ in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.gather(*both)
+    assert [state.name for state in watch.monitors.states(refs.internal_project(PROJECT))] == ["mon"]
+
+
+async def test_a_monitor_that_cannot_score_is_logged_once(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
+    """Not with each monitor that is stored later; and what is large in it is cut."""
+    await watch.monitor("bad", sampling_rate="x" * 1_000_000)
+    for name in ("one", "two"):
+        await watch.monitor(name)
+    told = [record.getMessage() for record in caplog.records if record.name == "heddle.monitors"]
+    assert len(told) == 1 and told[0].startswith("monitor bad does not score: sampling_rate is 'xxx")
+    assert len(told[0]) < 300

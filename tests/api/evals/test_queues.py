@@ -186,6 +186,11 @@ def test_calls_are_chosen_by_a_filter(wire: Wire) -> None:
     body = {"project_id": wire.project, "call_ids": [str(number) for number in range(10_001)], "display_fields": []}
     answer = wire.client.post(f"/annotation_queues/{queue}/items", json=body)
     assert refused(answer, 400) == "call_ids has 10001 entries, at most 10000 are allowed"
+    body = {"project_id": wire.project, "call_ids": calls, "display_fields": ["x" * 10_000]}
+    answer = wire.client.post(f"/annotation_queues/{queue}/items", json=body)
+    assert refused(answer, 400) == (
+        "display_fields has 10004 bytes of JSON; at most 10000 can be stored with each of many calls"
+    )
     assert len(items(wire, queue)) == 4
 
 

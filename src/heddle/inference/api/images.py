@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
+from heddle.certificates import ssl_context
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RecordsDep, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
 from heddle.inference.accounts import ProviderAccount
@@ -98,7 +99,9 @@ async def _load(parts: SplitResult, address: str) -> bytes:
         # No proxy of the environment: it would resolve the name anew.
         async with (
             asyncio.timeout(_SECONDS),
-            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, trust_env=False) as client,
+            httpx.AsyncClient(
+                timeout=_SECONDS, follow_redirects=False, trust_env=False, verify=ssl_context()
+            ) as client,
             client.stream("GET", place, headers=headers, extensions=extensions) as response,
         ):
             if response.status_code != 200:

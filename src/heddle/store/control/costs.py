@@ -1,6 +1,6 @@
 """Token prices that a project has set for itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
@@ -10,6 +10,7 @@ from heddle.store.control.repository import Executor, Instance, ProjectCache, Re
 from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs
+from heddle.wire.batched import group_pairs
 
 PROJECT_LEVEL = "project"
 DEFAULT_LEVEL = "default"
@@ -36,7 +37,7 @@ class PriceRow:
 
 
 ProjectPrices = dict[str, tuple[PriceRow, ...]]
-"""A project's own prices by model, in the order they were created."""
+"""Prices by model, in the order of their dates; of one date the one created last stands last, to correct others."""
 _STORED = tuple(name for name in PriceRow.__dataclass_fields__ if not name.startswith("pricing_level"))
 costs = sa.Table(
     "costs",
@@ -103,12 +104,15 @@ class Costs(Repository):
         self._cached.forget(project)
 
 
+def order_prices(rows: Iterable[PriceRow]) -> ProjectPrices:
+    """The prices by model; those of one date stay in their order."""
+    by_model = group_pairs((row.llm_id, row) for row in rows)
+    return {llm_id: tuple(sorted(found, key=lambda row: row.effective_date)) for llm_id, found in by_model.items()}
+
+
 def _project_prices(connection: sa.Connection, project: str) -> ProjectPrices:
     c = costs.c
     statement = sa.select(*[c[name] for name in _STORED]).where(c.project == project).order_by(c.seq)
     external = _external(project)
-    prices: dict[str, list[PriceRow]] = {}
-    for row in connection.execute(statement):
-        price = replace(PriceRow(**row._mapping), pricing_level_id=external)
-        prices.setdefault(price.llm_id, []).append(price)
-    return {llm_id: tuple(rows) for llm_id, rows in prices.items()}
+    rows = connection.execute(statement)
+    return order_prices(replace(PriceRow(**row._mapping), pricing_level_id=external) for row in rows)

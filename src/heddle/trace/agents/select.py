@@ -23,7 +23,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "lt": operator.lt,
     "eq": operator.eq,
 }
-MAX_PRICED_MODELS = 300
+MAX_PRICES = 300
 
 
 def _micros(moment: datetime | None) -> int | None:
@@ -61,14 +61,22 @@ async def prices_for(store: Store, selected: SpanFilter) -> Prices:
     """The prices of the models that the spans of a filter used, of each model the newest first."""
     models = await store.agent_spans.models(SpanFilter(selected.project, selected.after, selected.before))
     own = await store.costs.project_rows(selected.project)
-    found = [step for model in models for step in default_prices().steps(own, model)]
-    priced = len({price.llm_id for _, price in found})
-    if priced > MAX_PRICED_MODELS:
+    found = [step for model in models for step in _within(default_prices().steps(own, model), selected)]
+    if len(found) > MAX_PRICES:
         raise InvalidRequest(
-            f"The spans used {priced} models with a price; costs are computed over at most {MAX_PRICED_MODELS}: "
-            "choose a shorter time"
+            f"The spans used models with {len(found)} prices; costs are computed with at most {MAX_PRICES}: choose a "
+            "shorter time"
         )
     return found
+
+
+def _within(steps: Prices, selected: SpanFilter) -> Prices:
+    """The steps of a model, newest first, that hold at some instant of the filter's range."""
+    after, before = selected.after, selected.before
+    begun = [step for step in steps if step[0] is None or before is None or step[0] < before]
+    # Those before the first that holds at the beginning have ended by then.
+    ended = (at for at, (since, _) in enumerate(begun, 1) if since is None or (after is not None and since <= after))
+    return begun[: next(ended, 0)]
 
 
 async def _signalled(store: Store, project: str, signals: AgentSignalFilter) -> list[Targets]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from heddle.store.control.agents.reads import Node
 from heddle.store.control.agents.table import TOKENS
-from heddle.store.control.costs import PriceRow
 from heddle.trace.prices import PricedUsage, Prices, ProjectPrices
 from heddle.wire.calls import Usage
 from heddle.wire.inference import sum_of_costs
@@ -43,12 +42,11 @@ class Pricing:
     def __init__(self, prices: Prices, own: ProjectPrices) -> None:
         self._prices = prices
         self._own = own
-        self._steps: dict[str, list[tuple[int | None, PriceRow]]] = {}
 
     def totals(self, node: Node) -> Totals:
         """The tokens and the cost of one span."""
         totals = Totals(**{name: getattr(node, name) or 0 for name in TOKENS})
-        price = self._price(node.model, node.started_at) if node.model else None
+        price = self._prices.pick(self._own, node.model, node.started_at) if node.model else None
         if price is not None:
             caches = totals.cache_read_input_tokens, totals.cache_creation_input_tokens
             used = Usage(price.llm_id, 0, totals.input_tokens, totals.output_tokens, None, *caches)
@@ -57,12 +55,6 @@ class Pricing:
             totals.output_cost_usd = priced.completion_tokens_total_cost
             totals.total_cost_usd = priced.total
         return totals
-
-    def _price(self, model: str, at: int) -> PriceRow | None:
-        steps = self._steps.get(model)
-        if steps is None:
-            steps = self._steps[model] = self._prices.steps(self._own, model)
-        return next((price for since, price in steps if since is None or since <= at), None)
 
 
 class Timeline:

@@ -14,6 +14,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import Conflict, InvalidRequest
 from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.http.own_bodies import OwnBody, OwnCallsFilter
+from heddle.http.parameters import check_repeated
 from heddle.http.routing import PricesDep, StoreDep, Writer, answer, group, parse_body, validate
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
@@ -75,6 +76,8 @@ async def change(
     """
     caller = caller.require(Scope.READ)
     caller = caller.require(Scope.DELETE) if isinstance(body.action, DeleteCalls) else caller
+    if isinstance(body.action, GiveFeedback):
+        check_repeated("action", [body.action.feedback_type, body.action.payload])
     asked: Json = jsontext.loads(await request.body())
     asked["to"] = min(times.now() / times.SECOND, asked["to"] if body.end is not None else float("inf"))
     of = await store.calls.count(await query_of(store, prices, caller, body))
