@@ -183,9 +183,12 @@ def api_key(headers: Mapping[bytes, bytes]) -> str | None:
         alone = next((value for name in KEY_HEADERS if (value := headers.get(name))), None)
         # Tinker's client sends no key that does not begin so.
         return alone.decode("latin-1").strip().removeprefix("tml-") or None if alone else None
-    scheme, _, rest = authorization.decode("latin-1").strip().partition(" ")
+    scheme, space, rest = authorization.decode("latin-1").strip().partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip() or None
+    if scheme and not space and scheme.lower() != "basic":
+        # Logfire sends the key alone.
+        return scheme
     if scheme.lower() != "basic":
         raise NotAuthenticated(f"The Authorization scheme is not known here; {_HOW}")
     try:

@@ -30,7 +30,7 @@ CHAT = {
     "gen_ai.usage.completion_tokens": "4",
     "gen_ai.conversation.id": "conv1",
 }
-ROUTES = ("/v1/traces", "/otel/v1/traces", "/agents/otel/v1/traces")
+ROUTES = ("/v1/traces", "/otel/v1/traces", "/agents/otel/v1/traces", "/api/otel/v1/traces")
 NAMELESS = {"host.name": "h"}
 """A resource that names neither a project nor a service."""
 
@@ -287,6 +287,17 @@ def test_the_same_span_again_replaces_itself(exporter: Exporter, wire: Wire) -> 
     assert call["output"] == {"gen_ai.completion": [{"content": "second"}]}
     usage = wire.post("/calls/usage", call_ids=[call["id"]])
     assert json.dumps(usage).count('"prompt_tokens":3'.replace(":", ": ")) == 1, usage
+
+
+def test_placeholders_of_spans_are_left_out(exporter: Exporter, wire: Wire) -> None:
+    """Logfire sends one when a span begins, as a child of the span."""
+    kind = "logfire.span_type"
+    first = span(1, 2, parent=1, attributes={kind: "pending_span", "logfire.pending_parent_id": hex_id(0)})
+    assert not exporter.export(request(first)).HasField("partial_success")
+    assert wire.calls() == []
+    second = span(1, 3, parent=1, attributes={kind: "pending_span", "logfire.pending_parent_id": hex_id(0)})
+    exporter.export(request(second, span(1, 1, attributes={kind: "span"})))
+    assert [call["id"] for call in wire.calls()] == [hex_id(1)]
 
 
 def test_costs_of_a_span(exporter: Exporter, wire: Wire) -> None:

@@ -158,6 +158,7 @@ BODIES: dict[str, Body] = {
     "POST /agents/conversations/chat": _with(conversation_id=lambda t: f"{t.entity}-talk"),
     "POST /agents/conversations/spans": _with(conversation_ids=lambda t: [f"{t.entity}-talk"]),
     "POST /agents/otel/v1/traces": lambda _: spans_of(_SPAN),
+    "POST /api/otel/v1/traces": lambda _: spans_of(_SPAN),
     "POST /otel/v1/logs": lambda _: log_of("s"),
     "POST /v1/logs": lambda _: log_of("s"),
     "POST /otel/v1/metrics": lambda _: points_of("tokens", 3),

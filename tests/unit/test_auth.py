@@ -56,6 +56,7 @@ class Rows:
         {b"authorization": b"Bearer " + KEY.encode()},
         {b"authorization": b"bearer  " + KEY.encode()},
         {b"wandb-api-key": KEY.encode()},
+        {b"authorization": KEY.encode()},
     ],
 )
 def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:

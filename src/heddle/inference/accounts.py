@@ -25,8 +25,8 @@ from heddle.wire.jsontypes import Json
 logger = logging.getLogger("heddle.inference")
 
 PROJECT_HEADERS = ("Compat-Project", "OpenAI-Project")
-SESSION_HEADERS = ("session-id", "x-claude-code-session-id")
-"""What Codex and Claude Code call their conversation, in requests as in their telemetry."""
+SESSION_HEADERS = ("session-id", "x-claude-code-session-id", "x-session-id")
+"""Where Codex, Claude Code (both as in their telemetry) and opencode name their conversation in requests."""
 EXPECTED_COMPLETION = 1024
 """Tokens of an answer that are reserved at most; what is used beyond is charged when it ends."""
 _LONGEST_NAME = 256

@@ -170,9 +170,9 @@ def test_a_text_completion_is_a_call(chat: Chat, wire: Wire, stream: bool) -> No
     assert (used["requests"], used["completion_tokens"]) == (1, call["output"]["usage"]["completion_tokens"])
 
 
-@pytest.mark.parametrize("header", ["session-id", "X-Claude-Code-Session-Id"])
+@pytest.mark.parametrize("header", ["session-id", "X-Claude-Code-Session-Id", "X-Session-Id"])
 def test_the_session_of_an_agent_is_the_thread(chat: Chat, wire: Wire, header: str) -> None:
-    """Codex and Claude Code name their conversation in a header of each request."""
+    """Codex, Claude Code and opencode name their conversation in a header of each request."""
     headers = {"Compat-Project": wire.project, header: "s-18"}
     body = {"model": TINY, "input": "Hi", "max_output_tokens": 2, "store": False}
     assert chat.client.post("/v1/responses", json=body, headers=headers).status_code == 200

@@ -157,3 +157,9 @@ def test_embeddings_by_other_names(name: str) -> None:
     """Langtrace's, LiteLLM's, and that of the conventions; each is a request to a model."""
     start, end = call_of({"gen_ai.operation.name": name, "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5})
     assert orjson.loads(start.attributes)["kind"] == "embedding" and [one.requests for one in end.usage] == [1]
+
+
+@pytest.mark.parametrize("name", ["gen_ai.user", "llm.user"])
+def test_the_user_that_a_request_names(name: str) -> None:
+    start, _ = call_of({"llm.request.type": "chat", name: "ann"})
+    assert start.user == "ann"

@@ -38,7 +38,7 @@ from heddle.trace.otel.agent_sessions import (
 )
 from heddle.trace.otel.packing import SpanPacker, SpanWriter, setting_of
 from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, decode_spans
-from heddle.trace.otel.span import OtelSpan, id_problem, to_span
+from heddle.trace.otel.span import OtelSpan, id_problem, is_placeholder, to_span
 from heddle.trace.records import lenient
 from heddle.wire import refs, times
 from heddle.wire.batched import group_pairs
@@ -384,6 +384,8 @@ class Export(SignalExport):
                 resource = group.resource
                 setting = setting_of(project, self._caller.user, resource.attributes, resource.dropped, convert)
             for span in group.items:
+                if is_placeholder(span):
+                    continue
                 if setting is None:
                     self._reject(Cause.NO_PROJECT, span, MISSING)
                 elif problem := id_problem(span.trace_id, span.span_id):

@@ -174,6 +174,7 @@ _API: dict[str, Any] = {"response_model": OTelExportRes, "openapi_extra": export
 @router.post("/v1/traces", **_API)
 @router.post("/otel/v1/traces", **_API)
 @router.post("/agents/otel/v1/traces", **_API)
+@router.post("/api/otel/v1/traces", **_API)  # LangWatch
 @hot
 @local
 async def otel_traces(request: Request, caller: Writer, state: StateDep) -> Response:

@@ -31,6 +31,14 @@ def id_problem(trace_id: str, span_id: str) -> str | None:
     return None
 
 
+_SPAN_TYPE, _PENDING = "logfire.span_type", "pending_span"
+
+
+def is_placeholder(span: "OtelSpan") -> bool:
+    """True for what Logfire sends when a span begins: a child of the span, which comes itself when it ends."""
+    return span.attributes.get(_SPAN_TYPE) == _PENDING
+
+
 @dataclass(slots=True)
 class OtelEvent:
     """An event of a span; `time` in nanoseconds."""

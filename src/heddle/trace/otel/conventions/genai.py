@@ -374,7 +374,10 @@ OPENLLMETRY = Convention(
         "gen_ai.usage.total_tokens",
     ),
     prefixes=("gen_ai.prompt.", "gen_ai.completion.", *_FUNCTIONS),
-    context={"user": tuple(_PROPERTIES + name for name in ("user_id", "userId", "user")), "metadata": (_PROPERTIES,)},
+    context={
+        "user": (*(_PROPERTIES + name for name in ("user_id", "userId", "user")), "gen_ai.user", "llm.user"),
+        "metadata": (_PROPERTIES,),
+    },
     derive=_derive_openllmetry,
     messages=_messages_of_openllmetry,
 )
