@@ -120,6 +120,22 @@ def test_the_problem_of_a_call_is_the_message(exception: str, problem: str) -> N
     assert problem_of(exception) == problem
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        (5, 0),
+        ([], 0),
+        ({"m": 5, "n": {"input_tokens": 2}}, 2),
+        ({"m": {"input_tokens": "x", "output_tokens": "7"}}, 7),
+        ({"m": {"total_tokens": [], "output_tokens": None}}, 0),
+        ({"m": {"total_tokens": 1e308}}, 10**12),
+        ({"m": {"total_tokens": float("inf"), "input_tokens": float("nan")}}, 0),
+    ],
+)
+def test_counts_of_tokens_that_are_none_count_nothing(usage: Any, tokens: int) -> None:
+    assert tokens_of({"summary": {"usage": usage}}) == tokens
+
+
 def test_name_tokens_and_cost_of_a_call() -> None:
     call: dict[str, Any] = {"op_name": "weave:///a/b/op/run:v1", "summary": {}}
     assert (name_of(call), tokens_of(call)) == ("run", 0)

@@ -20,6 +20,23 @@ NO_MODEL = "usage"
 _PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "thoughts_tokens")
 
 
+_MAX_TOKENS = 10**12
+"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
+_COUNT = re.compile(r"[+-]?[0-9]+")
+
+
+def to_tokens(value: Any) -> int:
+    """A reported count as an integer; texts of numbers count, anything else is 0."""
+    if value is None:
+        return 0
+    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
+        return value
+    if isinstance(value, (int, float)):
+        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
+    is_count = isinstance(value, str) and len(value) < 20 and _COUNT.fullmatch(value.strip())
+    return to_tokens(int(value)) if is_count else 0
+
+
 def name_of(call: Call) -> str:
     """The name that the call is shown under."""
     weave = call["summary"].get("weave") or {}
@@ -28,12 +45,14 @@ def name_of(call: Call) -> str:
 
 def tokens_of(call: Call) -> int:
     """Tokens of all models, 0 where none are reported."""
-    return sum(map(_total, (call["summary"].get("usage") or {}).values()))
+    usage = call["summary"].get("usage")
+    return sum(map(_total, usage.values())) if isinstance(usage, Mapping) else 0
 
 
-def _total(usage: Mapping[str, Any]) -> int:
-    parts = sum(usage.get(name) or 0 for name in _PARTS)
-    return int(usage.get("total_tokens") or parts)
+def _total(usage: Any) -> int:
+    if not isinstance(usage, Mapping):
+        return 0
+    return to_tokens(usage.get("total_tokens")) or sum(to_tokens(usage.get(name)) for name in _PARTS)
 
 
 def cost_of(costs: Mapping[str, Mapping[str, Any]] | None) -> float | None:

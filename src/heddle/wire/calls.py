@@ -14,7 +14,7 @@ import orjson
 
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
-from heddle.wire.call_summary import read_error
+from heddle.wire.call_summary import read_error, to_tokens
 from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import Operation
 from heddle.wire.refs import operation_name
@@ -87,23 +87,6 @@ SPILLABLE = tuple(column.name for column in COLUMNS if column.type is ColumnType
 BODY = tuple(column.name for column in COLUMNS if column.is_body)
 BODY_IN = tuple(column.name for column in COLUMNS if column.is_body and not column.of_end)
 BODY_OUT = tuple(column.name for column in COLUMNS if column.is_body and column.of_end)
-
-
-_MAX_TOKENS = 10**12
-"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
-_COUNT = re.compile(r"[+-]?[0-9]+")
-
-
-def to_tokens(value: Any) -> int:
-    """A reported count as an integer; texts of numbers count, anything else is 0."""
-    if value is None:
-        return 0
-    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
-        return value
-    if isinstance(value, (int, float)):
-        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
-    is_count = isinstance(value, str) and len(value) < 20 and _COUNT.fullmatch(value.strip())
-    return to_tokens(int(value)) if is_count else 0
 
 
 class Usage(NamedTuple):

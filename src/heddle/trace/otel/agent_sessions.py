@@ -205,7 +205,9 @@ def spans_of_session(
     agent = next(one for one in AGENTS if owner.startswith(one.prefix))
     wanted = set(brought)
     others = {record: event for record, event in events.items() if record not in wanted}
-    before = {turn.key: turn.events.keys() for turn in _turns(agent, others)} if _is_late(others, events, wanted) else {}
+    before = (
+        {turn.key: turn.events.keys() for turn in _turns(agent, others)} if _is_late(others, events, wanted) else {}
+    )
     found: list[OtelSpan] = []
     for turn in _turns(agent, events):
         had = before.get(turn.key, turn.events.keys())
