@@ -9,8 +9,7 @@ import pytest
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
 from heddle.trace.prices import PricedUsage, Prices, call_costs, default_prices
 from heddle.wire import times
-from heddle.wire.call_summary import to_tokens
-from heddle.wire.calls import Usage
+from heddle.wire.calls import Usage, to_tokens
 
 PRICES = files("heddle.trace").joinpath("prices.json")
 

@@ -1,4 +1,4 @@
-"""What people read of a call: its name, tokens, cost and failure; and what failures have in common."""
+"""What people read of a call: its name, cost and failure; and what failures have in common."""
 
 import hashlib
 import re
@@ -17,42 +17,12 @@ _COSTS = (
 )
 NO_MODEL = "usage"
 """The entry of `summary.usage` for a span that names no model."""
-_PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "thoughts_tokens")
-
-
-_MAX_TOKENS = 10**12
-"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
-_COUNT = re.compile(r"[+-]?[0-9]+")
-
-
-def to_tokens(value: Any) -> int:
-    """A reported count as an integer; texts of numbers count, anything else is 0."""
-    if value is None:
-        return 0
-    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
-        return value
-    if isinstance(value, (int, float)):
-        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
-    is_count = isinstance(value, str) and len(value) < 20 and _COUNT.fullmatch(value.strip())
-    return to_tokens(int(value)) if is_count else 0
 
 
 def name_of(call: Call) -> str:
     """The name that the call is shown under."""
     weave = call["summary"].get("weave") or {}
     return str(call.get("display_name") or weave.get("trace_name") or operation_name(call["op_name"]))
-
-
-def tokens_of(call: Call) -> int:
-    """Tokens of all models, 0 where none are reported."""
-    usage = call["summary"].get("usage")
-    return sum(map(_total, usage.values())) if isinstance(usage, Mapping) else 0
-
-
-def _total(usage: Any) -> int:
-    if not isinstance(usage, Mapping):
-        return 0
-    return to_tokens(usage.get("total_tokens")) or sum(to_tokens(usage.get(name)) for name in _PARTS)
 
 
 def cost_of(costs: Mapping[str, Mapping[str, Any]] | None) -> float | None:

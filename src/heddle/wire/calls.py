@@ -14,7 +14,7 @@ import orjson
 
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext
-from heddle.wire.call_summary import read_error, to_tokens
+from heddle.wire.call_summary import read_error
 from heddle.wire.lazy_model import LazyModel
 from heddle.wire.query import Operation
 from heddle.wire.refs import operation_name
@@ -89,6 +89,23 @@ BODY_IN = tuple(column.name for column in COLUMNS if column.is_body and not colu
 BODY_OUT = tuple(column.name for column in COLUMNS if column.is_body and column.of_end)
 
 
+_MAX_TOKENS = 10**12
+"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
+_COUNT = re.compile(r"[+-]?[0-9]+")
+
+
+def to_tokens(value: Any) -> int:
+    """A reported count as an integer; texts of numbers count, anything else is 0."""
+    if value is None:
+        return 0
+    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
+        return value
+    if isinstance(value, (int, float)):
+        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
+    is_count = isinstance(value, str) and len(value) < 20 and _COUNT.fullmatch(value.strip())
+    return to_tokens(int(value)) if is_count else 0
+
+
 class Usage(NamedTuple):
     """Tokens of one call and model, as reported; `total` is None where only the parts were reported."""
 
@@ -121,6 +138,14 @@ class Usage(NamedTuple):
             or to_tokens(parts.get("cache_creation_tokens"))
             or to_tokens(parts.get("cache_write_tokens")),
         )
+
+
+def tokens_of(summary: Mapping[str, Any]) -> int:
+    """Tokens of all models of a call, 0 where none are reported; entries that are no objects count nothing."""
+    reported = summary.get("usage")
+    held = reported.items() if isinstance(reported, Mapping) else ()
+    entries = [Usage.of(model, entry) for model, entry in held if isinstance(entry, Mapping)]
+    return sum(entry.total or entry.prompt + entry.completion for entry in entries)
 
 
 class SharedText(NamedTuple):

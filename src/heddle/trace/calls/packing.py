@@ -17,8 +17,8 @@ from heddle.trace.calls.models import (
     StartedCallSchemaForInsert,
 )
 from heddle.wire import jsontext, refs, times
-from heddle.wire.call_summary import read_error, to_tokens
-from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
+from heddle.wire.call_summary import read_error
+from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage, to_tokens
 from heddle.wire.content import LONG_STRING, replace_content
 from heddle.wire.redaction import Redactor
 from heddle.wire.spans import AgentSpan
