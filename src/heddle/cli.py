@@ -7,7 +7,6 @@ import json
 import math
 import os
 import signal
-import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -18,13 +17,12 @@ import typer
 import heddle
 from heddle import settings as table
 from heddle.ci.commands import commands as evaluating
-from heddle.command_options import Config, Control, Data, Server, load_settings, print_table
+from heddle.command_options import Config, Control, Data, Server, explain, load_settings, print_table
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.extras import install_command
 from heddle.improve.commands import commands as improving
 from heddle.key_commands import commands as keys
 from heddle.limit_commands import commands as limiting
-from heddle.settings import BadSetting
 from heddle.transfer import commands as transfer
 from heddle.wire import times
 
@@ -138,7 +136,7 @@ def serve_mcp(
     server: Server = None,
     key: Annotated[str | None, typer.Option(help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
     http: Annotated[
-        int | None, typer.Option(help="Serve HTTP at this port (/mcp); callers send their own key.", min=1)
+        int | None, typer.Option(help="Serve HTTP at this port (/mcp); callers send their own key.", min=1, max=65_535)
     ] = None,
     host: Annotated[str, typer.Option(help="The address that --http listens on.")] = "127.0.0.1",
 ) -> None:
@@ -158,7 +156,7 @@ def serve_mcp(
 def top(
     server: Server = None,
     key: Annotated[str | None, typer.Option(help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 2.0,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1, max=86_400)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval, and end.")] = False,
 ) -> None:
     """Show what a running server does: requests, ingest, disk, jobs, engines, training."""
@@ -303,35 +301,31 @@ def check_vectors(
 
 def _open_standard_files() -> None:
     """Give what was closed at the start a place: the next file that is opened would otherwise be taken for it."""
-    for descriptor in range(3):
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
-            os.fstat(descriptor)
+            os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def main() -> None:
     """Run the command line; a failure that has a reason is one line on stderr."""
     _open_standard_files()
     try:
-        app(args=_arguments(sys.argv[1:]), prog_name="heddle")
+        try:
+            app(args=_arguments(sys.argv[1:]), prog_name="heddle")
+        finally:
+            sys.stdout.flush()
     except Exception as error:
-        if (reason := _explain(error)) is None:
+        if (reason := explain(error)) is None:
             raise
+        if isinstance(error, OSError):
+            # Python would write once more at its end what could not be written, and say so.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         typer.echo(f"heddle: {reason}", err=True)
         sys.exit(1)
-
-
-def _explain(error: Exception) -> str | None:
-    if isinstance(error, HeddleError | BadSetting):
-        return str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be used: {error.strerror}"
-    if isinstance(getattr(error, "orig", error), sqlite3.Error):
-        from heddle.store.sqlite.database import explain
-
-        return str(found) if (found := explain(error)) else None
-    return None
 
 
 def _arguments(given: list[str]) -> list[str]:

@@ -61,7 +61,7 @@ class Remote:
 
         self.server = (server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER).rstrip("/")
         given = [os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)] if from_environment else []
-        self._key = key or next(iter(given), None)
+        self._key = _check_key(key or next(iter(given), None))
         self._basic_user = basic_user
         # As other programs of this machine: by its own certificates, and past no proxy.
         verify: ssl.SSLContext | bool = (
@@ -158,7 +158,7 @@ class Remote:
                 if answer.status_code != 200:
                     raise self._refusal(answer, path)
                 yield answer
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"no answer from {self.server} ({why}); is the server running there?") from None
 
@@ -195,11 +195,18 @@ def _check_address(address: str) -> SplitResult:
     return parts
 
 
+def _check_key(key: str | None) -> str | None:
+    """The key; raises HeddleError for one that no header can hold, without repeating it."""
+    if key and not (key.isascii() and key.isprintable()):
+        raise HeddleError("the API key holds characters that no key has, such as a line break or a letter beyond ASCII")
+    return key
+
+
 def _reason(text: str) -> str | None:
     """What an error body says, in any of the forms of the API."""
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(body, dict):
         return None

@@ -114,7 +114,10 @@ def _stored(url: str, admin: str) -> dict[str, str]:
                 {"messages": [{"role": "user", "content": LONG}]}, output={"text": "a long answer"}, seconds=3,
                 summary={"usage": {"gpt-4o-mini": {"requests": 1, "prompt_tokens": 1000, "completion_tokens": 500}}},
             ),
-            _call(ids["wide"], ids["wide"], None, "wide", {"n": 1}),
+            _call(
+                ids["wide"], ids["wide"], None, "wide", {"n": 1},
+                summary={"usage": {"": {"input_tokens": "none", "output_tokens": 3}, "odd": 5}},
+            ),
             *(
                 _call(str(uuid.uuid4()), ids["wide"], ids["wide"], "step", {}, exception="late" if n == 400 else None)
                 for n in range(500)
@@ -225,6 +228,7 @@ def test_one_call_is_read_as_far_as_one_likes(scene: Scene) -> None:
 def test_usage_is_summed_by_model(scene: Scene) -> None:
     text = scene.told("summarize_usage", since="1h", roots_only=False)
     assert "gpt-4o-mini: 1,000 tokens in, 500 out, $0.00045" in text
+    assert "- no model: 0 tokens in, 3 out, $0" in text
     assert "504 calls, 3 failed" in text and "p95" in text
     assert "no tokens were reported" in scene.told("summarize_usage", since="1h", op="find_order", roots_only=False)
     failed, text = scene.ask("summarize_usage", since="40d")
@@ -290,6 +294,25 @@ def test_answers_stay_bounded(scene: Scene) -> None:
     ]
     for failed, text in scene.asked(asked):
         assert not failed and len(text) <= 24_000
+
+
+def test_an_argument_that_a_tool_does_not_have_is_refused(scene: Scene) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = [(tool, {"statuses": "error"}) for tool in sorted(TOOLS)]
+    assert [failed and "statuses" in text for failed, text in scene.asked(asked)] == [True] * len(TOOLS)
+
+
+def test_a_failure_repeats_little_of_a_long_argument(scene: Scene) -> None:
+    long = "x" * 100_000
+    asked = [
+        ("find_calls", {"since": long}),
+        ("open_trace", {"id": long}),
+        ("read_call", {"id": scene.ids["model"], "path": f"output.{long}"}),
+        ("read_object", {"name": long}),
+    ]
+    for failed, text in scene.asked(asked):
+        assert failed and len(text) < 2_200
+    failed, text = scene.ask("read_call", id=scene.ids["model"], path="output" + "." * 100_000)
+    assert not failed and len(text) < 2_200
 
 
 def test_over_http_each_request_reads_with_its_own_key(scene: Scene) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heddle.wire.call_summary import CallError, cost_of, name_of, normalise, problem_of, read_error, tokens_of
+from heddle.wire.call_summary import CallError, cost_of, name_of, normalise, problem_of, read_error
+from heddle.wire.calls import tokens_of
 
 ALIKE = (
     ("order 17 not found", "order 90321 not found"),
@@ -120,12 +121,28 @@ def test_the_problem_of_a_call_is_the_message(exception: str, problem: str) -> N
     assert problem_of(exception) == problem
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        (5, 0),
+        ([], 0),
+        ({"m": 5, "n": {"input_tokens": 2}}, 2),
+        ({"m": {"input_tokens": "x", "output_tokens": "7"}}, 7),
+        ({"m": {"total_tokens": [], "output_tokens": None}}, 0),
+        ({"m": {"total_tokens": 1e308}}, 10**12),
+        ({"m": {"total_tokens": float("inf"), "input_tokens": float("nan")}}, 0),
+    ],
+)
+def test_counts_of_tokens_that_are_none_count_nothing(usage: Any, tokens: int) -> None:
+    assert tokens_of({"usage": usage}) == tokens
+
+
 def test_name_tokens_and_cost_of_a_call() -> None:
     call: dict[str, Any] = {"op_name": "weave:///a/b/op/run:v1", "summary": {}}
-    assert (name_of(call), tokens_of(call)) == ("run", 0)
+    assert (name_of(call), tokens_of(call["summary"])) == ("run", 0)
     usage = {"a": {"prompt_tokens": 3, "output_tokens": 4}, "b": {"total_tokens": 5, "input_tokens": 1}, "c": {}}
     call |= {"display_name": "", "summary": {"weave": {"trace_name": "shown"}, "usage": usage}}
-    assert (name_of(call), tokens_of(call)) == ("shown", 12)
+    assert (name_of(call), tokens_of(call["summary"])) == ("shown", 12)
     assert name_of(call | {"display_name": "mine"}) == "mine"
     costs = {"a": {"prompt_tokens_total_cost": 0.5, "completion_tokens_total_cost": None}, "b": {}}
     assert [cost_of(each) for each in (costs, {"b": {}}, {}, None)] == [0.5, 0, None, None]

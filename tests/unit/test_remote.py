@@ -111,6 +111,20 @@ def test_every_form_of_an_error_is_one_line(server: Server, status: int, body: b
     assert str(refused.value) == f"{server.url}/x answered {status}: {said}"
 
 
+def test_a_key_that_no_header_can_hold_is_refused_without_repeating_it(server: Server) -> None:
+    for key in ("schlüssel", "line\n", "\udcff"):
+        with pytest.raises(HeddleError, match="characters that no key has") as refused:
+            Remote(server.url, key)
+        assert key not in str(refused.value)
+    assert Remote(server.url, "any visible key").post("/x", {}) == {}
+
+
+def test_an_error_that_is_nested_without_end_is_one_line(server: Server) -> None:
+    server.answers["/x"] = (500, b"[" * 100_000)
+    with pytest.raises(Refused, match="answered 500: "):
+        Remote(server.url).post("/x", {})
+
+
 def test_lines_come_one_by_one(server: Server) -> None:
     server.answers["/lines"] = (200, b'{"a": 1}\n\n{"a": 2}\n' + '{"a": "\u2028\x85"}'.encode())
     remote = Remote(server.url)

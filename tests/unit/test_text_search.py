@@ -96,3 +96,10 @@ def test_the_score_grows_with_hits_and_weights_and_falls_with_the_length() -> No
     assert score(search, [("green", 9.0)]) == 0.0
     assert score(search, [("red" + " x" * 9000, 1.0)]) < once
     assert score(search, [("red " * 20, 1.0)]) == pytest.approx(score(search, [("red " * 21, 1.0)]), rel=1e-3)
+
+
+def test_what_is_left_out_as_noise_does_not_depend_on_other_fields() -> None:
+    # Of two runs of which one holds the other: an index that a process made must be what the next one expects.
+    short = [letter * 600 for letter in "abcdefghijklmnop"]
+    left = searched([], [f"{run}/tail{number}" for number, run in enumerate(short)] + short).split()
+    assert set(left) == {"endoffield"}

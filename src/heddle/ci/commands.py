@@ -38,7 +38,7 @@ def run(
     project: Where = None,
     temperature: Annotated[float | None, typer.Option(help="Of models that are served, not stored; else 0.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Of models that are served, not stored.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that one run may take.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that one run may take.", min=0)] = None,
     junit: Junit = None,
     json_file: JsonFile = None,
     markdown: Markdown = None,

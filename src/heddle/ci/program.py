@@ -3,9 +3,10 @@
 import json
 import re
 import sys
+import traceback
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from rich.table import Table
 import heddle
 from heddle.ci import runs
 from heddle.ci.comparison import ERRORS, Comparison, Condition, Measurement, Verdict, compare, parse_condition
+from heddle.command_options import explain
 from heddle.errors import HeddleError
 from heddle.remote import Place, Project
 from heddle.wire.jsontypes import Json
@@ -279,15 +281,9 @@ def _show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
 def _report(
     project: Project, title: str, comparison: Comparison, conditions: Sequence[Condition], options: Options
 ) -> None:
-    """Show and write the comparison; ends the command with 1 on a regression."""
+    """Write and show the comparison; ends the command with 1 on a regression."""
     _check_answers(project, comparison)
     verdicts = [condition.check(comparison) for condition in conditions]
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    if comparison.is_first:
-        console.print(f"run {comparison.run_id}: the first that ended well, so it is the baseline from now on")
-    else:
-        console.print(f"run {comparison.run_id}, baseline {comparison.baseline_id}")
-    print_report(title, comparison, verdicts, console)
     for path, make in (
         (options.junit, report_junit),
         (options.json_file, report_json),
@@ -297,6 +293,13 @@ def _report(
         if path is not None:
             content = make(title, comparison, verdicts)
             write(path, content if isinstance(content, str) else _to_json(content))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    with suppress(SystemExit):  # of rich, where nobody reads: that decides nothing
+        if comparison.is_first:
+            console.print(f"run {comparison.run_id}: the first that ended well, so it is the baseline from now on")
+        else:
+            console.print(f"run {comparison.run_id}, baseline {comparison.baseline_id}")
+        print_report(title, comparison, verdicts, console)
     if any(verdict.has_failed for verdict in verdicts):
         raise typer.Exit(REGRESSION)
 
@@ -316,10 +319,15 @@ def exit_on_failure(interrupted: str = "interrupted", tell: Callable[[str], None
     """Ends the command with 2 and a line on stderr where something cannot be done, which `tell` is told."""
     try:
         yield
-    except HeddleError as error:
-        typer.echo(f"heddle: {error}", err=True)
+    except typer.Exit:
+        raise
+    except Exception as error:
+        # That of Python itself would be that of a regression.
+        reason = explain(error) or traceback.format_exc()
+        typer.echo(f"heddle: {reason}", err=True)
         if tell is not None:
-            tell(str(error))
+            with exit_on_failure():
+                tell(reason)
         raise typer.Exit(FAILURE) from None
     except KeyboardInterrupt:
         typer.echo(f"heddle: {interrupted}", err=True)

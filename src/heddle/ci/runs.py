@@ -157,7 +157,10 @@ def list_runs(project: Project, ref: str | None = None, status: str | None = Non
 def run_evaluation(
     project: Project, evaluation_ref: str, model_ref: str, progress: Progress, seconds: float | None = None
 ) -> str:
-    """Run an evaluation to its end and return the id of its call; Ctrl-C cancels it. Raises RunFailed, Unreachable."""
+    """Run an evaluation to its end and return the id of its call; Ctrl-C or SIGTERM cancels it.
+
+    Raises RunFailed, Unreachable.
+    """
     body = {"evaluation_ref": evaluation_ref, "model_ref": model_ref}
     call_id = ""
     try:
@@ -173,32 +176,37 @@ def run_evaluation(
 
 
 @contextmanager
-def _postpone_interrupt() -> Iterator[None]:
-    """Lets Ctrl-C wait until the end, where what was begun is known and can be cancelled."""
-    pressed = list[int]()
-    before = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+def _on_interrupt(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Calls a handler at Ctrl-C, and at the signal with which CI systems end a job that was cancelled."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def _postpone_interrupt() -> Iterator[None]:
+    """Lets an interrupt wait until the end, where what was begun is known and can be cancelled."""
+    pressed = list[int]()
+    with _on_interrupt(lambda number, _frame: pressed.append(number)):
+        yield
     if pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def _record_interrupt() -> Iterator[list[int]]:
-    """Ctrl-C as ever, and a list that it is written down in: Python drops what is raised while it collects garbage."""
+    """KeyboardInterrupt at once, and a list of signals: Python drops what is raised while it collects garbage."""
     pressed = list[int]()
 
     def interrupt(number: int, _frame: object) -> None:
         pressed.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
+    with _on_interrupt(interrupt):
         yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def wait_for_run(

@@ -22,7 +22,8 @@ from rich.tree import Tree
 from heddle.errors import HeddleError
 from heddle.extras import install_command
 from heddle.remote import Project, Remote
-from heddle.wire.call_summary import cost_of, name_of, problem_of, tokens_of
+from heddle.wire.call_summary import cost_of, name_of, problem_of
+from heddle.wire.calls import tokens_of
 from heddle.wire.jsontypes import Json
 
 Call = dict[str, Any]
@@ -89,7 +90,7 @@ def _line(call: Call) -> str:
     if call["parent_id"] is None:
         parts.append(f"[dim]{escape(_asked(call['inputs'])[:_WIDTH])}[/dim]")
     parts.append(f"{weave.get('latency_ms', 0)} ms")
-    if tokens := tokens_of(call):
+    if tokens := tokens_of(call["summary"]):
         parts.append(f"{tokens} tokens")
     if (cost := cost_of(weave.get("costs"))) is not None:
         parts.append(f"${cost:.6f}")

@@ -42,7 +42,7 @@ def start(names: Names, weak: Json, body: Json, place: Place, wait: bool) -> Non
         if "query" in weak:
             try:
                 weak["query"] = json.loads(weak["query"])
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise HeddleError(f"--query is no JSON: {error}") from None
         pairs = [column.partition("=") for column in names.columns]
         if bad := next((column for column, (_, sign, _) in zip(names.columns, pairs, strict=True) if not sign), None):

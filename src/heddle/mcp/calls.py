@@ -163,7 +163,8 @@ def _models(buckets: list[Json]) -> list[str]:
     names = ("sum_input_tokens", "sum_output_tokens", "sum_total_cost")
     for bucket in buckets:
         found = [bucket.get(name) or 0 for name in names]
-        sums[bucket["model"]] = [old + new for old, new in zip(sums[bucket["model"]], found, strict=True)]
+        model = bucket.get("model") or "no model"
+        sums[model] = [old + new for old, new in zip(sums[model], found, strict=True)]
     rows = [
         f"- {model}: {tokens_in:,.0f} tokens in, {out:,.0f} out, ${cost:.6g}"
         for model, (tokens_in, out, cost) in sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
@@ -177,7 +178,7 @@ def _latencies(buckets: list[Json]) -> list[str]:
     calls, errors = (sum(int(bucket.get(f"sum_{name}_count") or 0) for bucket in known) for name in ("call", "error"))
     rows = [
         f"- {bucket['timestamp']}: {int(bucket['sum_call_count'])} calls, {int(bucket['sum_error_count'])} failed, "
-        f"latency p50 {bucket['p50_latency_ms'] or 0:.0f} p95 {bucket['p95_latency_ms'] or 0:.0f} ms"
+        f"latency p50 {bucket.get('p50_latency_ms') or 0:.0f} p95 {bucket.get('p95_latency_ms') or 0:.0f} ms"
         for bucket in known
     ]
     return [f"{calls} calls, {errors} failed; over time:", *rows]
@@ -277,7 +278,7 @@ def read_call(
     if not found:
         raise HeddleError(f"no call has the id {id!r} in {project.id}")
     if path:
-        return f"{path} of {id}:\n{cut_part(follow_path(found[0], path), offset, max_characters)}"
+        return f"{cut(path)} of {id}:\n{cut_part(follow_path(found[0], path), offset, max_characters)}"
     return join_lines(_overview(found[0]))
 
 

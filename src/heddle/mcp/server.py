@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -21,6 +22,7 @@ from heddle.mcp.objects import (
     read_object,
     search_conversations,
 )
+from heddle.mcp.text import cut
 from heddle.remote import PROJECT_VARIABLE, Refused, Remote
 from heddle.settings import is_loopback
 
@@ -41,22 +43,30 @@ _INSTRUCTIONS = (
     "text), open_trace for the tree around a call, read_call for whole inputs and outputs. Everything here only reads. "
     "Long values are cut, and every answer says how to see the rest."
 )
+_MOST_FAILURE = 2_000
+"""Characters of a failure, which may repeat an argument."""
 RemoteOf = Callable[[Context[Any, Any]], Remote]
 """The API with the key of whoever calls a tool."""
 
 
 def build(remote_of: RemoteOf, project: str | None) -> MCPServer[Any]:
     """A server with every tool; `project` is meant where a call names none."""
-    server: MCPServer[Any] = MCPServer(
-        "heddle", version=heddle.__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
-    )
-    for tool in TOOLS:
-        annotations = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-        server.add_tool(_make_tool(tool, remote_of, project), annotations=annotations, structured_output=False)
-    return server
+    tools = [_make_tool(_with_project(function, remote_of, project)) for function in TOOLS]
+    return MCPServer("heddle", version=heddle.__version__, instructions=_INSTRUCTIONS, log_level="WARNING", tools=tools)
 
 
-def _make_tool(tool: Callable[..., str], remote_of: RemoteOf, default: str | None) -> Callable[..., str]:
+def _make_tool(function: Callable[..., str]) -> Tool:
+    """The tool of a function; it refuses arguments that it does not have, which the package would pass over."""
+    annotations = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+    tool = Tool.from_function(function, annotations=annotations, structured_output=False)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
+
+
+def _with_project(tool: Callable[..., str], remote_of: RemoteOf, default: str | None) -> Callable[..., str]:
     """The tool as the protocol sees it: `project` is a name, and the model hears of a failure."""
 
     def run(context: Context[Any, Any], project: str | None = None, **arguments: Any) -> str:
@@ -66,7 +76,7 @@ def _make_tool(tool: Callable[..., str], remote_of: RemoteOf, default: str | Non
                 raise HeddleError("name the project: entity/project")
             return tool(remote_of(context).project(named), **arguments)
         except HeddleError as error:
-            raise ToolError(str(error)) from None
+            raise ToolError(cut(str(error), _MOST_FAILURE)) from None
 
     own = list(inspect.signature(tool).parameters.values())[1:]
     kind = inspect.Parameter.KEYWORD_ONLY

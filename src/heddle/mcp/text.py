@@ -6,7 +6,8 @@ from typing import Any
 
 from heddle.errors import HeddleError
 from heddle.wire import jsontext
-from heddle.wire.call_summary import Call, cost_of, name_of, problem_of, tokens_of
+from heddle.wire.call_summary import Call, cost_of, name_of, problem_of
+from heddle.wire.calls import tokens_of
 from heddle.wire.jsontypes import is_index
 
 MOST_CHARACTERS = 24_000
@@ -86,7 +87,7 @@ def call_metrics(call: Call) -> str:
     parts = [str(weave.get("status", "?"))]
     if weave.get("latency_ms") is not None:
         parts.append(f"{weave['latency_ms']} ms")
-    if tokens := tokens_of(call):
+    if tokens := tokens_of(call["summary"]):
         parts.append(f"{tokens} tokens")
     if (cost := cost_of(weave.get("costs"))) is not None:
         parts.append(f"${cost:.6g}")

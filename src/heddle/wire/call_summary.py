@@ -1,4 +1,4 @@
-"""What people read of a call: its name, tokens, cost and failure; and what failures have in common."""
+"""What people read of a call: its name, cost and failure; and what failures have in common."""
 
 import hashlib
 import re
@@ -17,23 +17,12 @@ _COSTS = (
 )
 NO_MODEL = "usage"
 """The entry of `summary.usage` for a span that names no model."""
-_PARTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "thoughts_tokens")
 
 
 def name_of(call: Call) -> str:
     """The name that the call is shown under."""
     weave = call["summary"].get("weave") or {}
     return str(call.get("display_name") or weave.get("trace_name") or operation_name(call["op_name"]))
-
-
-def tokens_of(call: Call) -> int:
-    """Tokens of all models, 0 where none are reported."""
-    return sum(map(_total, (call["summary"].get("usage") or {}).values()))
-
-
-def _total(usage: Mapping[str, Any]) -> int:
-    parts = sum(usage.get(name) or 0 for name in _PARTS)
-    return int(usage.get("total_tokens") or parts)
 
 
 def cost_of(costs: Mapping[str, Mapping[str, Any]] | None) -> float | None:

@@ -140,6 +140,14 @@ class Usage(NamedTuple):
         )
 
 
+def tokens_of(summary: Mapping[str, Any]) -> int:
+    """Tokens of all models of a call, 0 where none are reported; entries that are no objects count nothing."""
+    reported = summary.get("usage")
+    held = reported.items() if isinstance(reported, Mapping) else ()
+    entries = [Usage.of(model, entry) for model, entry in held if isinstance(entry, Mapping)]
+    return sum(entry.total or entry.prompt + entry.completion for entry in entries)
+
+
 class SharedText(NamedTuple):
     """A part of a call's `otel_dump` that one of its other columns holds as well, from `start` on."""
 

@@ -57,6 +57,7 @@ _NOISE_CLASSES = tuple(
 )
 """Where no run of these letters has so many, `_NOISE` need not be looked for."""
 _LONG = 512
+_LONG_RUN = re.compile(rf"(?<!\S)\S{{{_LONG + 1},}}")
 _BLOCK = _LONG // 2
 """A longer run holds a whole block of these."""
 _END = " endoffield "
@@ -201,8 +202,7 @@ def searched(texts: Iterable[str | None], documents: Iterable[str | None]) -> st
     has_long = any(whole.find(" ", at, at + _BLOCK) < 0 for at in range(0, len(whole) - _BLOCK, _BLOCK))
     if has_long and _may_have_noise(whole):
         # Texts have spaces: what has none for long may be encoded data, or numbers in a row.
-        for run in {run for run in whole.split() if len(run) > _LONG}:
-            whole = whole.replace(run, _NOISE.sub(" ", run))
+        whole = _LONG_RUN.sub(lambda run: _NOISE.sub(" ", run[0]), whole)
     return _with_camel_parts(whole)
 
 

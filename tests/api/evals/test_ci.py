@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -281,24 +280,49 @@ def _poster(process: HeddleProcess) -> Any:
     return post
 
 
-def test_ctrl_c_cancels_the_run(bench: Bench) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_the_run(bench: Bench, number: signal.Signals) -> None:
+    before = _jobs(bench, "cancelled")
     words = ["eval", "run", "capitals", "--model", "fake/model-hangs", "--baseline", bench.stored_run(1, 9)]
     words += ["--project", PROJECT, "--server", bench.process.url, "--key", bench.key]
     started = subprocess.Popen([sys.executable, "-m", "heddle", *words], stderr=subprocess.PIPE, text=True)
+    until(lambda: bool(_jobs(bench, "running")), "the run has begun")
     running = _jobs(bench, "running")
-    started.send_signal(signal.SIGINT)
+    started.send_signal(number)
     _, told = started.communicate(timeout=60)
     assert started.returncode == 130 and "Traceback" not in told
-    cancelled = _jobs(bench, "cancelled")
-    assert [job["id"] for job in cancelled] == [job["id"] for job in running]
+    until(lambda: _jobs(bench, "cancelled") == before | running, "the run is cancelled")
 
 
-def _jobs(bench: Bench, state: str) -> list[dict[str, Any]]:
-    """The jobs in a state, once there are some."""
-    deadline = time.monotonic() + 60
-    while True:
-        jobs = bench.writer.post("/evaluations/jobs/query", project_id=PROJECT, states=[state])["jobs"]
-        if jobs:
-            return list(jobs)
-        assert time.monotonic() < deadline, f"no job is {state}"
-        time.sleep(0.05)
+def _jobs(bench: Bench, state: str) -> set[str]:
+    """The ids of the jobs in a state."""
+    found = bench.writer.post("/evaluations/jobs/query", project_id=PROJECT, states=[state])["jobs"]
+    return {job["id"] for job in found}
+
+
+@pytest.mark.parametrize("reader", ["gone", "full", "closed"])
+def test_what_becomes_of_standard_output_is_no_regression(bench: Bench, tmp_path: Path, reader: str) -> None:
+    good, bad = bench.stored_run(10, 3), bench.stored_run(2, 4)
+    place = ["--project", PROJECT, "--server", bench.process.url, "--key", bench.key]
+    codes = []
+    for ours, theirs in ((good, bad), (bad, good)):
+        words = ["eval", "compare", ours, theirs, "--fail-if", "score < 0", "--junit", str(tmp_path / ours), *place]
+        script = 'exec "$@" >&-' if reader == "closed" else 'exec "$@"'
+        if reader == "full":
+            writing = os.open("/dev/full", os.O_WRONLY)
+        else:
+            reading, writing = os.pipe()
+            os.close(reading)
+        command = ["sh", "-c", script, "sh", sys.executable, "-m", "heddle", *words]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        os.close(writing)
+        codes.append(done.returncode)
+        assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+        assert len(ET.parse(tmp_path / ours).getroot()) == 1
+    assert codes == ([2, 2] if reader == "full" else [0, 1])
+
+
+def test_a_report_that_cannot_be_written_is_no_regression(bench: Bench, tmp_path: Path) -> None:
+    for words in (("run", "nothing", "--model", "m"), ("compare", *[bench.stored_run(10, 3)] * 2)):
+        done = bench.run(*words, "--junit", tmp_path / "none" / "gate.xml")
+        assert done.returncode == 2 and "gate.xml cannot be written: " in done.stderr, done.stderr

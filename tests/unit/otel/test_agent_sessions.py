@@ -140,6 +140,21 @@ def test_only_turns_that_something_came_of_are_made_again() -> None:
     assert len({span.trace_id for span in spans_of(everything)}) == 3
 
 
+def test_a_turn_that_a_late_prompt_takes_events_from_is_made_again() -> None:
+    first, note = event("codex.tool_result", 1, tool_name="t"), event("codex.conversation_starts", 3)
+    prompt = event("codex.user_prompt", 2, prompt="p")
+    before, after = spans_of([first, note]), spans_of([first, note, prompt])
+    assert [len(span.events) for span in before] == [1, 0]
+    assert spans_of([first, note, prompt], [prompt]) == after
+    assert [(span.name, len(span.events)) for span in after] == [
+        ("invoke_agent Codex", 0),
+        ("execute_tool t", 0),
+        ("invoke_agent Codex", 1),
+    ]
+    later = event("codex.user_prompt", 4, prompt="q")
+    assert len(spans_of([first, note, prompt, later], [later])) == 1
+
+
 def test_requests_that_the_server_traced_itself_are_not_told_twice() -> None:
     events = recorded("claude_code")
     (owner,) = {session_of(one) for one in events}

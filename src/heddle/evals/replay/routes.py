@@ -29,7 +29,8 @@ from heddle.evals.replay.schemas import (
 from heddle.evals.scorers import read_scorers
 from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, describe_row, group
 from heddle.store.control.eval_jobs import JobRow, ReplayItem
-from heddle.wire.call_summary import cost_of, tokens_of
+from heddle.wire.call_summary import cost_of
+from heddle.wire.calls import tokens_of
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, Records, publish_dataset
 
@@ -156,7 +157,7 @@ def _side(call_id: str, call: Call | None) -> Json:
         "output": call.output,
         "exception": call.exception,
         "latency_ms": weave.get("latency_ms"),
-        "total_tokens": tokens_of({"summary": call.summary}) if call.summary.get("usage") else None,
+        "total_tokens": tokens_of(call.summary) if call.summary.get("usage") else None,
         "total_cost": cost_of(weave.get("costs")),
         "scores": _newest_scores(weave.get("feedback") or ()),
     }

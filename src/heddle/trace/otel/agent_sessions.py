@@ -196,7 +196,7 @@ class _Turn:
 def spans_of_session(
     owner: str, events: Mapping[str, LogEvent], brought: Collection[str], traced: Iterable[Interval] = ()
 ) -> list[OtelSpan]:
-    """The spans of those turns of a session that events with the ids in `brought` belong to.
+    """The spans of those turns of a session that events with the ids in `brought` belong to, or were taken from.
 
     `traced` are the requests to models that this server answered and traced itself: events tell of them once more, and
     their calls have everything already.
@@ -204,9 +204,14 @@ def spans_of_session(
     waiting = sorted(traced)
     agent = next(one for one in AGENTS if owner.startswith(one.prefix))
     wanted = set(brought)
+    others = {record: event for record, event in events.items() if record not in wanted}
+    before = (
+        {turn.key: turn.events.keys() for turn in _turns(agent, others)} if _is_late(others, events, wanted) else {}
+    )
     found: list[OtelSpan] = []
     for turn in _turns(agent, events):
-        if not wanted.isdisjoint(turn.events):
+        had = before.get(turn.key, turn.events.keys())
+        if had != turn.events.keys() or not wanted.isdisjoint(turn.events):
             found += _TurnSpans(agent, owner.removeprefix(agent.prefix), turn, waiting).spans()
     return found
 
@@ -217,12 +222,17 @@ def stale_spans(owner: str, events: Mapping[str, LogEvent], brought: Collection[
     Only events that come late change what was made of others: a prompt between two others, the begin of a request.
     """
     others = {record: event for record, event in events.items() if record not in brought}
-    late = [events[record].time for record in brought if record in events]
-    if not others or not late or min(late) > max(event.time for event in others.values()):
+    if not _is_late(others, events, brought):
         return set()
     made = (spans_of_session(owner, some, some.keys()) for some in (others, events))
     before, after = ({span.span_id for span in spans} for spans in made)
     return before - after
+
+
+def _is_late(others: Mapping[str, LogEvent], events: Mapping[str, LogEvent], brought: Collection[str]) -> bool:
+    """True where something of what was brought is not from after all others."""
+    late = [events[record].time for record in brought if record in events]
+    return bool(others and late) and min(late) <= max(event.time for event in others.values())
 
 
 def _turns(agent: Agent, events: Mapping[str, LogEvent]) -> list[_Turn]:

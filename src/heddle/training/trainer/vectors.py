@@ -42,7 +42,7 @@ def compute_vectors(path: Path) -> Case:
     """
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise InvalidRequest(f"{path} holds no JSON object")
