@@ -121,7 +121,7 @@ class Provider:
         # RFC 6749, 2.3.1: both are encoded as in a form before they become a user and a password.
         own = quote_plus(settings.oidc_client_id), quote_plus(settings.oidc_client_secret)
         try:
-            async with AsyncClient(timeout=_TIMEOUT_SECONDS, verify=ssl_context()) as client:
+            async with AsyncClient(timeout=_TIMEOUT_SECONDS, verify=await ssl_context()) as client:
                 is_public = settings.oidc_client_secret == "none"
                 who = USE_CLIENT_DEFAULT if is_public else own
                 answered = await client.post(metadata["token_endpoint"], data=asked, auth=who)
@@ -191,7 +191,7 @@ class Provider:
             if known is not None and known[0] > time.monotonic() and not is_again:
                 return known[1]
             try:
-                async with AsyncClient(timeout=_TIMEOUT_SECONDS, verify=ssl_context()) as client:
+                async with AsyncClient(timeout=_TIMEOUT_SECONDS, verify=await ssl_context()) as client:
                     found = (await client.get(url)).raise_for_status().json()
             except (HTTPError, ValueError) as error:
                 raise _unavailable(error) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.certificates import ssl_context
+from heddle import certificates
 from heddle.errors import HeddleError
 from heddle.trace.alerts.targets import create_secret, send_webhook
 from heddle.trace.training_data import _download
@@ -16,7 +16,7 @@ NOBODY = "http://127.0.0.1:9/hook"
 
 def test_messages_and_downloads_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading them takes longer than a request, and everybody waits meanwhile."""
-    ssl_context()
+    certificates.read()
     read: list[Any] = []
     make = ssl.create_default_context
 

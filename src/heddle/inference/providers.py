@@ -166,8 +166,7 @@ class ProviderClient:
 
     @asynccontextmanager
     async def _send(self, path: str, body: Json | None) -> AsyncIterator["httpx.Response"]:
-        # The first time, importing and reading take longer than others may wait.
-        context = ssl_context() if ssl_context.cache_info().currsize else await asyncio.to_thread(ssl_context)
+        context = await ssl_context()  # imports httpx beside the event loop, the first time
         import httpx
 
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))

@@ -150,7 +150,7 @@ async def _download(url: str, max_bytes: int) -> bytes:
     try:
         # Redirects could lead to an address that nobody allowed.
         async with (
-            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, verify=ssl_context()) as client,
+            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, verify=await ssl_context()) as client,
             client.stream("GET", url) as response,
         ):
             if response.status_code != 200:

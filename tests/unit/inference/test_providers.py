@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from heddle import certificates
 from heddle import settings as table
-from heddle.certificates import ssl_context
 from heddle.errors import InvalidRequest
 from heddle.inference import providers
 from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, check_headers, read_providers
@@ -111,7 +111,7 @@ def test_certificates_are_read_once_and_beside_the_event_loop(monkeypatch: pytes
         return make(*arguments, **options)
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
-    ssl_context.cache_clear()
+    certificates.read.cache_clear()
     with FakeProvider() as fake:
         for _ in range(3):
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete(BODY))

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from heddle import certificates
 from heddle.auth import LOCAL, Caller, Grant
-from heddle.certificates import ssl_context
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.services import Services
 from heddle.trace.training_data import TrainingData
@@ -164,7 +164,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
     subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    ssl_context.cache_clear()
+    certificates.read.cache_clear()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -173,7 +173,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield f"https://localhost:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
-    ssl_context.cache_clear()
+    certificates.read.cache_clear()
 
 
 def test_allowed_addresses_are_read(tmp_path: Path, site: str) -> None:

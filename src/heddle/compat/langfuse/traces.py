@@ -356,9 +356,12 @@ async def get_session(session_id: str, observations: ReadObservations) -> Respon
 
     async def traces() -> AsyncIterator[list[Json]]:
         async for part in observations.slices(query, Observation.trace):
-            first_of_each = {one["id"]: one for one in reversed(part) if one["id"] not in seen}
-            seen.update(first_of_each)
-            yield list(reversed(first_of_each.values()))
+            found = list[Json]()
+            for one in part:
+                if one["id"] not in seen:
+                    seen.add(one["id"])
+                    found.append(one)
+            yield found
 
     async for first in observations.read(query.model_copy(update={"limit": 1})):
         return await answer_slices(

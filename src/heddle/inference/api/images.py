@@ -100,7 +100,7 @@ async def _load(parts: SplitResult, address: str) -> bytes:
         async with (
             asyncio.timeout(_SECONDS),
             httpx.AsyncClient(
-                timeout=_SECONDS, follow_redirects=False, trust_env=False, verify=ssl_context()
+                timeout=_SECONDS, follow_redirects=False, trust_env=False, verify=await ssl_context()
             ) as client,
             client.stream("GET", place, headers=headers, extensions=extensions) as response,
         ):

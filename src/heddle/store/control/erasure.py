@@ -191,7 +191,8 @@ class Erasure(Repository):
         given = connection.execute(scores.where(f.call_ref.is_not(None))).scalars()
         mine = sa.select(eval_jobs.c.id).where(eval_jobs.c.project_id == refs.external_project(found.project))
         replays = sa.select(i.replay_id, i.place).where(Listed(i.call_id, found.ids), i.replay_id.in_(mine))
-        return [refs.parse(ref).name for ref in given], [(row[0], row[1]) for row in connection.execute(replays)]
+        own = [ref.name for ref in map(refs.parse, given) if ref.project == found.project]
+        return own, [(row[0], row[1]) for row in connection.execute(replays)]
 
     @reads
     def folders(self, connection: sa.Connection, project: str) -> list[str]:

@@ -125,7 +125,7 @@ async def _post(url: str, content: bytes, headers: dict[str, str]) -> str | None
         # The client's own limit is one of each step: a receiver that drips would hold up everybody's messages.
         async with (
             asyncio.timeout(_MOST_SEND_SECONDS),
-            httpx.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, verify=ssl_context()) as session,
+            httpx.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, verify=await ssl_context()) as session,
             session.stream("POST", url, content=content, headers=headers) as response,
         ):
             return None if 200 <= response.status_code < 300 else f"answered {response.status_code}"

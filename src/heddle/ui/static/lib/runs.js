@@ -73,7 +73,7 @@ export function runOf(call, about) {
     ended: call.ended_at,
     status: statusOf(call),
     problem: problemText(call.exception),
-    unscored: Object.entries(call.summary?.unscored ?? {}),
+    unscored: Object.entries(call.summary?.unscored ?? {}).filter(([, one]) => Number.isInteger(one?.answers)),
     user: call.wb_user_id,
     seconds: secondsBetween(call.started_at, call.ended_at),
     evaluation: { ref, name: nameOf(ref) || call.display_name || "evaluation", version: about.versions.get(ref) },
