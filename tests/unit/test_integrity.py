@@ -147,7 +147,7 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
     raw.close()
 
 
-def test_a_schema_whose_text_is_damaged_is_named(database: Path) -> None:
+def test_a_schema_whose_text_is_damaged_is_named(database: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     content = database.read_bytes()
     at = content.index(b"CREATE TABLE calls") + len("CREATE ")
     database.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
@@ -159,7 +159,7 @@ def test_a_schema_whose_text_is_damaged_is_named(database: Path) -> None:
     with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
         schema_version(database)
     with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
-        back_up(settings, str(database.parent / "backups"))
+        back_up(settings, str(tmp_path_factory.mktemp("backups") / "new"))
     (found,) = [each for each in look(settings, 60) if each.is_fault]
     assert "text of its schema is no UTF-8" in found.found
 

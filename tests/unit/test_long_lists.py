@@ -58,13 +58,13 @@ def call(number: int, text: str, **more: Any) -> dict[str, Any]:
     return {**head, **times, "inputs": {"n": number, "x": text}, "output": text, "summary": {}, **more}
 
 
-CURSOR = "/api/public/v2/observations?limit=20&fields=io"
+CURSOR = "/api/public/v2/observations?limit=40&fields=io"
 DOWN = {"field": "object_id", "direction": "desc"}
 LISTS = {
-    "/api/public/observations?limit=100": ("data", COUNT + 1),
-    CURSOR: ("data", 20),
+    "/api/public/observations?limit=100": ("data", 2 * COUNT + 1),
+    CURSOR: ("data", 40),
     "/api/public/traces?limit=100": ("data", COUNT + 1),
-    "/api/public/traces/t": ("observations", COUNT + 1),
+    "/api/public/traces/t0": ("observations", COUNT + 1),
     "/api/public/sessions/s": ("traces", COUNT + 1),
 }
 
@@ -75,18 +75,19 @@ def test_lists_of_langfuse(tmp_path: Path) -> None:
         async with open_services(chosen) as services:
             app = create_app(chosen, services)
             for number in range(COUNT + 1):
-                body = {"batch": [call(number, "x" * (MIB // 2), thread_id="s")]}
-                await parts(app, "POST", f"/v2/{PROJECT}/calls/complete", body)
+                root = call(number, "x" * (MIB // 2), thread_id="s", trace_id=f"t{number}")
+                below = [{**root, "id": f"d{number:03}", "trace_id": "t0", "parent_id": "c000"}] if number else []
+                await parts(app, "POST", f"/v2/{PROJECT}/calls/complete", {"batch": [root, *below]})
             for path, (name, count) in LISTS.items():
                 pieces = await parts(app, "GET", path)
                 answer = orjson.loads(b"".join(pieces))
                 assert len(answer[name]) == count, path
                 assert sum(map(len, pieces)) > 2 * MOST and max(map(len, pieces)) < MOST, path
                 if name == "observations":
-                    assert (answer["id"], answer["input"]["n"], answer["scores"]) == ("t", 0, [])
+                    assert (answer["id"], answer["input"]["n"], answer["scores"]) == ("t0", 0, [])
             cursor = orjson.loads(b"".join(await parts(app, "GET", CURSOR)))["meta"]["cursor"]
             left = orjson.loads(b"".join(await parts(app, "GET", f"{CURSOR}&cursor={cursor}")))
-            assert (len(left["data"]), left["meta"]) == (COUNT + 1 - 20, {})
+            assert (len(left["data"]), left["meta"]) == (2 * COUNT + 1 - 40, {})
 
     asyncio.run(run())
 
