@@ -9,9 +9,9 @@ import pytest
 from heddle.auth import Grant
 from heddle.errors import HeddleError
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.call_bodies import CHECKSUM
 from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
+from heddle.store.sqlite.row_checksums import COLUMN
 from heddle.wire.call_summary import read_error
 from heddle.wire.calls import ERROR, SUCCESS
 
@@ -84,7 +84,7 @@ def test_an_earlier_file_keeps_what_its_keys_could_do_and_drops_indexes_over_dum
         raw.execute(f"ALTER TABLE api_keys DROP COLUMN {column}")
     for column in ("scopes TEXT", "entity TEXT", "project TEXT"):
         raw.execute(f"ALTER TABLE api_keys ADD COLUMN {column}")
-    later = {"audit_log": "address", "projects": "redaction", "inference_limits": "quotas", "body_out": CHECKSUM}
+    later = {"audit_log": "address", "projects": "redaction", "inference_limits": "quotas", "body_out": COLUMN}
     for table, column in later.items():
         raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     keys = [("k1", "read write", "team", None), ("k2", "admin", None, None), ("k3", "read", None, "team/p")]

@@ -16,8 +16,10 @@ from pathlib import Path
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
-from heddle.store.sqlite import blocks, call_bodies, search
+from heddle.store.sqlite import blocks, call_bodies, row_checksums, search
 from heddle.store.sqlite.connection import connect
+from heddle.store.sqlite.row_checksums import CHECKED_TABLES, COLUMN, checksum_sql, columns_of
+from heddle.store.sqlite.schema import CHECKED
 from heddle.store.sqlite.search_damage import find_search_damage, newest_entry
 from heddle.wire import refs
 
@@ -27,10 +29,11 @@ _OF_CALLS = ("body_in", "body_out", "usage", "call_refs", "call_files")
 _ROWS = 1000
 _CHANGED = (b"null", b"[redacted ", *(kind.encode() for kind in (refs.INTERNAL, refs.EXTERNAL, refs.ARTIFACT)))
 """What stands in values that may be others than those of their digests: an import renames the projects of refs."""
+_PARTS = {"calls": "the head", "body_in": "body_in", "body_out": "body_out"}
 _DAMAGED = " UNION ALL ".join(
-    f"""SELECT '{table}', quote(c.id) FROM {table} b LEFT JOIN calls c ON c.rid = b.rid
-        WHERE b.rid >= ? AND b.rid < ? AND b.{call_bodies.CHECKSUM} <> {call_bodies.checksum_sql(table)}"""
-    for table in call_bodies.BODIES
+    f"""SELECT '{_PARTS[table]}', quote(c.id) FROM {table} b LEFT JOIN calls c ON c.rid = b.rid
+        WHERE b.rid >= ? AND b.rid < ? AND b.{COLUMN} <> {checksum_sql(dict.fromkeys(columns, "TEXT"), "b.")}"""
+    for table, columns in CHECKED.items()
 )
 _NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
     f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} <> ''" for column in BLOB_COLUMNS
@@ -45,13 +48,11 @@ RULES = {
             WHERE NOT EXISTS (SELECT 1 FROM calls c WHERE c.rid = b.rid)"""
         for table in _OF_CALLS
     },
-    "projects whose calls are counted wrongly": f"""SELECT count(*) FROM (SELECT 1 FROM (
-        SELECT project, calls FROM call_blocks WHERE width = {blocks.BLOCK} UNION ALL
-        SELECT project, -1 FROM calls WHERE {blocks.COUNTED}) GROUP BY project HAVING sum(calls) <> 0)""",
-    "projects whose tokens are summed up wrongly": f"""SELECT count(*) FROM (SELECT 1 FROM (
-        SELECT project, calls, tokens FROM usage_blocks WHERE width = {blocks.BLOCK} UNION ALL
-        SELECT project, -1, -ifnull(total, prompt + completion) FROM usage)
-        GROUP BY project HAVING sum(calls) <> 0 OR sum(tokens) <> 0)""",
+    **{f"sums of {table} that are wrong": query for table, query in blocks.WRONG_BLOCKS.items()},
+    "rows of usage that are not where their calls are": """SELECT count(*) FROM usage u JOIN calls c ON c.rid = u.rid
+        WHERE c.project <> u.project OR ifnull(c.started_at, 0) <> u.started_at""",
+    "names whose labels are damaged": """SELECT count(*) FROM names
+        WHERE label <> '' AND NOT has_label(CAST(v AS BLOB), CAST(label AS BLOB))""",
     "tables of rows that lack a part": """SELECT count(*) FROM tables t WHERE digest NOT LIKE 'unfinished:%'
         AND row_count <> (SELECT ifnull(sum(json_array_length(row_digests)), 0)
         FROM table_chunks k WHERE k.table_number = t.number)""",
@@ -96,14 +97,15 @@ class SqliteIntegrity:
         """The rows that belong together."""
         looked, problems = 0, list[str]()
         with closing(self._open(ends)) as raw:
-            for what, query in RULES.items():
+            rules = {**RULES, **_checksum_rules(raw, ends)}
+            for what, query in rules.items():
                 found = _within(raw, query, ends)
                 if found is None:
                     break
                 looked += 1
                 if found[0][0]:
                     problems.append(f"{found[0][0]} {what}")
-        return Looked(looked, len(RULES), problems)
+        return Looked(looked, len(rules), problems)
 
     def check_bodies(self, ends: float) -> Looked:
         """The checksums of the inputs and outputs of calls, beginning anywhere; those of older versions have none."""
@@ -111,7 +113,7 @@ class SqliteIntegrity:
             newest = int(raw.execute("SELECT ifnull(max(rid), 0) FROM calls").fetchone()[0])
             looked, problems = 0, list[str]()
             for first, last in _windows(newest):
-                found = _within(raw, _DAMAGED, ends, (first, last) * len(call_bodies.BODIES))
+                found = _within(raw, _DAMAGED, ends, (first, last) * len(CHECKED))
                 if found is None:
                     break
                 looked += last - first
@@ -143,10 +145,25 @@ class SqliteIntegrity:
     def _open(self, ends: float) -> sqlite3.Connection:
         raw = connect(self._database, is_read_only=True, timeout=10)
         call_bodies.add_functions(raw)
+        row_checksums.add_function(raw)
         search.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)
+        raw.create_function("has_label", 2, _has_label, deterministic=True)
         raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
         return raw
+
+
+def _checksum_rules(raw: sqlite3.Connection, ends: float) -> dict[str, str]:
+    """The rules of tables whose rows have checksums, those of calls apart."""
+    rules = {}
+    for (table,) in _within(raw, CHECKED_TABLES, ends) or ():
+        if table not in CHECKED:
+            columns = columns_of(raw, str(table))
+            types = ", ".join(f'typeof("{name}")' for name, type in columns.items() if type == "TEXT")
+            # An empty text and an empty blob have the same bytes.
+            damaged = f"{COLUMN} <> {checksum_sql(columns)}" + (f" OR 'blob' IN ({types})" if types else "")
+            rules[f"damaged rows of {table}"] = f"SELECT count(*) FROM {table} WHERE {damaged}"
+    return rules
 
 
 def _windows(newest: int) -> Iterator[tuple[int, int]]:
@@ -176,6 +193,11 @@ def _has_digest(text: bytes, digest: str) -> bool:
         return False
     except ValueError:  # a number of more digits than Python reads
         return True
+
+
+def _has_label(name: bytes, label: bytes) -> bool:
+    """Whether a label is that of its name; what of a name is no text is found by its index."""
+    return refs.operation_name(name.decode(errors="replace")) == label.decode(errors="replace")
 
 
 def check_contents(keys: Iterable[str], blobs: Blobs, ends: float, *, reads: bool = True) -> Looked:

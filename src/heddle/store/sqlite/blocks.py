@@ -26,6 +26,10 @@ _KEY = f"project, {_NUMBER}, op, parent_id IS NULL, status"
 COUNTED = "started_at IS NOT NULL AND deleted_at IS NULL"
 _OF_CALLS = f"""SELECT project, started_at, op, parent_id IS NULL, status FROM calls
     WHERE rid IN (SELECT value FROM json_each(?)) AND {COUNTED}"""
+_CALLS_SUMMED = [
+    f"SELECT {width}, {_KEY.format(width, '')}, count(*) FROM calls WHERE {COUNTED} GROUP BY 2, 3, 4, 5, 6"
+    for width in WIDTHS
+]
 _ADD = """INSERT INTO call_blocks VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET calls = calls + excluded.calls"""
 CALL_BLOCKS = (
@@ -33,11 +37,7 @@ CALL_BLOCKS = (
         width INTEGER NOT NULL, project INTEGER NOT NULL, block INTEGER NOT NULL, op INTEGER NOT NULL,
         root INTEGER NOT NULL, status INTEGER NOT NULL, calls INTEGER NOT NULL,
         PRIMARY KEY (width, project, block, op, root, status)) WITHOUT ROWID""",
-    *(
-        f"""INSERT OR REPLACE INTO call_blocks SELECT {width}, {_KEY.format(width, "")}, count(*)
-            FROM calls WHERE {COUNTED} GROUP BY 2, 3, 4, 5, 6"""
-        for width in WIDTHS
-    ),
+    *(f"INSERT OR REPLACE INTO call_blocks {summed}" for summed in _CALLS_SUMMED),
     """CREATE INDEX IF NOT EXISTS calls_latency
         ON calls (project, ((ended_at - started_at - 999 * (ended_at < started_at)) / 1000))
         WHERE ended_at IS NOT NULL AND deleted_at IS NULL""",
@@ -55,6 +55,11 @@ _SUMS = {
 }
 """The columns of sums, and what each sums up of the columns of `usage`; `totals` are rows that report a total."""
 _SUMMED = ", ".join(value.format("u.") for value in _SUMS.values())
+_USAGE_SUMMED = [
+    f"""SELECT {width}, u.project, {_NUMBER.format(width, "u.")}, u.model, u.repeated,
+        {", ".join(f"sum({value.format('u.')})" for value in _SUMS.values())} FROM usage u GROUP BY 2, 3, 4, 5"""
+    for width in WIDTHS
+]
 _ADD_USAGE = f"""INSERT INTO usage_blocks VALUES ({", ".join("?" * (5 + len(_SUMS)))})
     ON CONFLICT DO UPDATE SET {", ".join(f"{name} = {name} + excluded.{name}" for name in _SUMS)}"""
 USAGE_BLOCKS = (
@@ -62,14 +67,17 @@ USAGE_BLOCKS = (
         width INTEGER NOT NULL, project INTEGER NOT NULL, block INTEGER NOT NULL, model INTEGER NOT NULL,
         repeated INTEGER NOT NULL, {", ".join(f"{name} INTEGER NOT NULL" for name in _SUMS)},
         PRIMARY KEY (width, project, block, model, repeated)) WITHOUT ROWID""",
-    *(
-        f"""INSERT OR REPLACE INTO usage_blocks
-            SELECT {width}, u.project, {_NUMBER.format(width, "u.")}, u.model, u.repeated,
-            {", ".join(f"sum({value.format('u.')})" for value in _SUMS.values())} FROM usage u GROUP BY 2, 3, 4, 5"""
-        for width in WIDTHS
-    ),
+    *(f"INSERT OR REPLACE INTO usage_blocks {summed}" for summed in _USAGE_SUMMED),
 )
 """The sums, and those of what is stored already."""
+WRONG_BLOCKS = {
+    table: f"""WITH summed AS MATERIALIZED ({" UNION ALL ".join(summed)}),
+        kept AS (SELECT * FROM {table} WHERE calls <> 0)
+        SELECT count(*) FROM (SELECT * FROM (SELECT * FROM kept EXCEPT SELECT * FROM summed)
+        UNION ALL SELECT * FROM (SELECT * FROM summed EXCEPT SELECT * FROM kept))"""
+    for table, summed in (("call_blocks", _CALLS_SUMMED), ("usage_blocks", _USAGE_SUMMED))
+}
+"""The queries that count what is not summed up in a table as it is in its rows."""
 _PLACE = "project = ? AND started_at = ? AND rid = ?"
 _INSERT_USAGE = """INSERT INTO usage (project, started_at, rid, model, requests, prompt, completion, total, cache_read,
     cache_creation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""

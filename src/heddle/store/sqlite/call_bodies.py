@@ -1,6 +1,6 @@
-"""Bodies of calls as they are stored: their checksums, and complete spans in few bytes.
+"""Bodies of calls as they are stored: complete spans in few bytes.
 
-SQLite's pages have no checksums, and a flipped bit of a text makes another text. A span is compressed, without what
+A span is compressed, without what
 the call's inputs and output say already. Its packed dump is the number of the format, then zstd with a dictionary of
 what spans have in common (made by `tools/train_span_dictionary.py`): the JSON text with null in the place of each
 shared part, and behind a line feed where these belong. Dumps of older versions are plain text.
@@ -12,18 +12,15 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
-from zlib import crc32
 
 import orjson
 import zstandard
 
+from heddle.store.sqlite.row_checksums import COLUMN, checksum_sql
 from heddle.wire.call_fields import CallField
-from heddle.wire.calls import BODY_IN, BODY_OUT, SharedText
+from heddle.wire.calls import BODY_IN, SharedText
 from heddle.wire.spans import SHARED_ATTRIBUTES
 
-CHECKSUM = "crc"
-"""The column of the checksum."""
-BODIES = {"body_in": BODY_IN, "body_out": BODY_OUT}
 FORMAT = b"\x01"
 _LEVEL = 3
 _COLUMNS = ("inputs", "output")
@@ -32,20 +29,6 @@ _REST = "span_rest(bi.otel_dump)"
 WHOLE_DUMP = "(CASE WHEN bi.otel_dump IS NOT NULL THEN span_dump(bi.otel_dump, bi.inputs, bo.output) END)"
 _own = threading.local()
 """Compressors are no two threads' at once."""
-
-
-def checksum(values: Sequence[str | bytes | None]) -> int:
-    """CRC-32 over the columns of a body, in the order of their table."""
-    found = 0
-    for value in values:
-        if value:
-            found = crc32(value.encode() if isinstance(value, str) else value, found)
-    return found
-
-
-def checksum_sql(table: str) -> str:
-    """The SQL of what the checksum of a row must be; as bytes, for what is damaged may be no text."""
-    return f"checksum({', '.join(f'CAST({name} AS BLOB)' for name in BODIES[table])})"
 
 
 @cache
@@ -113,10 +96,9 @@ def unpack(stored: str | bytes | None, inputs: str | None, output: str | None) -
 
 
 def add_functions(raw: sqlite3.Connection) -> None:
-    """What statements read dumps and checksums by."""
+    """What statements read dumps by."""
     raw.create_function("span_rest", 1, rest, deterministic=True)
     raw.create_function("span_dump", 3, unpack, deterministic=True)
-    raw.create_function("checksum", -1, lambda *values: checksum(values), deterministic=True)
 
 
 def dump_source(item: CallField) -> str:
@@ -137,5 +119,5 @@ def set_apart(raw: sqlite3.Connection, rids: Sequence[int]) -> None:
     rows: list[Any] = raw.execute(query, (orjson.dumps(list(rids)).decode(),)).fetchall()
     changed = [(pack(unpack(*row[1:]) or ""), row[0]) for row in rows]
     raw.executemany("UPDATE body_in SET otel_dump = ? WHERE rid = ?", changed)
-    changes = f"UPDATE body_in SET {CHECKSUM} = {checksum_sql('body_in')} WHERE rid = ?"
+    changes = f"UPDATE body_in SET {COLUMN} = {checksum_sql(dict.fromkeys(BODY_IN, 'TEXT'))} WHERE rid = ?"
     raw.executemany(changes, [(rid,) for _, rid in changed])

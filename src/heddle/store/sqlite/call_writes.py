@@ -15,9 +15,9 @@ import orjson
 
 from heddle.store.control.pending_calls import Key
 from heddle.store.sqlite import blocks, call_bodies, search
-from heddle.store.sqlite.call_bodies import CHECKSUM, checksum
 from heddle.store.sqlite.names import Names
-from heddle.store.sqlite.schema import stored_name
+from heddle.store.sqlite.row_checksums import COLUMN, checksum, checksum_sql
+from heddle.store.sqlite.schema import HEAD, stored_name
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Start, Usage
@@ -61,12 +61,12 @@ def _update(columns: Sequence[str]) -> str:
     return f"UPDATE calls SET {changes}, spilled = spilled | ? WHERE rid = ?"
 
 
-_HEAD = [stored_name(column) for column in (*_STARTED, *_ENDED)]
-_INSERT = _insert("calls", ("rid", "project", *_HEAD, "size_in", "size_out", "spilled"))
+_INSERT = _insert("calls", (*HEAD[:-1], COLUMN))
 _START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
 _END = _update([*map(stored_name, _ENDED), "size_out"])
-_BODY_IN = _insert("body_in", ("rid", *BODY_IN, CHECKSUM), "INSERT OR REPLACE")
-_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, CHECKSUM), "INSERT OR REPLACE")
+_BODY_IN = _insert("body_in", ("rid", *BODY_IN, COLUMN), "INSERT OR REPLACE")
+_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, COLUMN), "INSERT OR REPLACE")
+_SUM_UP = f"UPDATE calls SET {COLUMN} = {checksum_sql(dict.fromkeys(HEAD, 'TEXT'))} WHERE rid = ?"
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 _DUMP_AT = BODY_IN.index("otel_dump")
@@ -109,6 +109,7 @@ class CallWriter:
             if key in known:
                 self._start_again(raw, known[key], start)
         self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of, again)
+        _sum_up(raw, rids)
         after.update(blocks.counts_of(raw, rids))
         blocks.count_change(raw, before, after)
         return placed
@@ -137,7 +138,8 @@ class CallWriter:
             sizes = (start.size, end.size if end else 0)
             spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
             ended = _of_end(end) if end else _NOT_ENDED
-            heads.append((rid, project, *self._started(raw, start), *ended, *sizes, spilled))
+            head = (rid, project, *self._started(raw, start), *ended, *sizes, spilled)
+            heads.append((*head, checksum(head)))
             op, status = self._names.number(raw, start.op_name), end.status if end else RUNNING
             counted.append((project, start.started_at, op, int(start.parent_id is None), status))
             bodies_in.append((rid, *_body_of_start(start)))
@@ -246,8 +248,15 @@ class CallWriter:
     def rename(self, raw: sqlite3.Connection, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; an unknown call is left unknown."""
         number = self._names.number(raw, project)
-        search.withdraw(raw, _rids(raw, number, [call_id]))
-        raw.execute("UPDATE calls SET display_name = ? WHERE id = ? AND project = ?", (display_name, call_id, number))
+        rids = _rids(raw, number, [call_id])
+        search.withdraw(raw, rids)
+        raw.executemany("UPDATE calls SET display_name = ? WHERE rid = ?", [(display_name, rid) for rid in rids])
+        _sum_up(raw, rids)
+
+
+def _sum_up(raw: sqlite3.Connection, rids: Iterable[int]) -> None:
+    """Give calls whose heads have changed their checksums."""
+    raw.executemany(_SUM_UP, [(rid,) for rid in rids])
 
 
 _BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials", "inner_requests")
@@ -292,6 +301,7 @@ def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> Non
     blocks.remove_usage(raw, rows)
     raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
     raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
+    _sum_up(raw, (rid for _, _, rid in rows))
     blocks.count_change(raw, before, Counter())
 
 
@@ -327,10 +337,10 @@ def _remove(raw: sqlite3.Connection, rows: Sequence[blocks.Place]) -> None:
 
 
 TRIAL_TABLES = (
-    """CREATE TABLE IF NOT EXISTS eval_trials (
+    f"""CREATE TABLE IF NOT EXISTS eval_trials (
         project INTEGER NOT NULL, evaluation TEXT NOT NULL, row_digest TEXT NOT NULL, started_at INTEGER NOT NULL,
         rid INTEGER NOT NULL, scores TEXT, has_refs INTEGER NOT NULL, is_spilled INTEGER NOT NULL,
-        predict INTEGER, predict_at INTEGER, tokens INTEGER, own_tokens INTEGER,
+        predict INTEGER, predict_at INTEGER, tokens INTEGER, own_tokens INTEGER, {COLUMN} INTEGER,
         PRIMARY KEY (project, evaluation, row_digest, started_at, rid)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS eval_trials_rid ON eval_trials (rid)",
 )
@@ -347,7 +357,7 @@ _STEPS = """SELECT c.rid, c.started_at, n.v, bi.attributes ->> '$.weave.score',
     ORDER BY c.started_at, c.id"""
 _TOKENS = "SELECT sum(total) FROM usage WHERE project = ? AND started_at = ? AND rid = ?"
 _TRIAL = "CROSS JOIN eval_trials t ON t.rid = c.rid"
-_INSERT_TRIAL = "INSERT INTO eval_trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_TRIAL = f"INSERT INTO eval_trials VALUES ({', '.join('?' * 13)})"
 
 
 def refresh_trials(raw: sqlite3.Connection, rids: Iterable[int], read_file: ReadFile) -> None:
@@ -356,7 +366,8 @@ def refresh_trials(raw: sqlite3.Connection, rids: Iterable[int], read_file: Read
         raw.execute("DELETE FROM eval_trials WHERE rid = ?", (rid,))
         head = raw.execute(_TRIAL_HEAD, (rid,)).fetchone()
         if head is not None:
-            raw.execute(_INSERT_TRIAL, _row(raw, rid, head, read_file))
+            row = _row(raw, rid, head, read_file)
+            raw.execute(_INSERT_TRIAL, (*row, checksum(row)))
 
 
 def refresh_all_trials(raw: sqlite3.Connection, read_file: ReadFile) -> None:
@@ -366,7 +377,7 @@ def refresh_all_trials(raw: sqlite3.Connection, read_file: ReadFile) -> None:
     refresh_trials(raw, [rid for (rid,) in raw.execute(query, sorted(TRIAL_OPS))], read_file)
 
 
-def _row(raw: sqlite3.Connection, rid: int, head: Sequence[Any], read_file: ReadFile) -> tuple[object, ...]:
+def _row(raw: sqlite3.Connection, rid: int, head: Sequence[Any], read_file: ReadFile) -> tuple[str | int | None, ...]:
     project, call_id, parent_id, started_at, spilled, example, model, scores = head
     if spilled & SPILLED_IN and (whole := _whole(raw, rid, "inputs", read_file)) is not None:
         example = jsontext.dumps(whole.get("example"))
@@ -377,9 +388,9 @@ def _row(raw: sqlite3.Connection, rid: int, head: Sequence[Any], read_file: Read
     step = predict_step(list(_steps(raw, call_id, project)), None if model is None else orjson.loads(model))
     own = _tokens(raw, project, started_at, rid)
     tokens = own if step is None else _tokens(raw, project, step.started_at, step.rid)
-    has_refs = scores is not None and f'"{refs.INTERNAL}' in scores
+    has_refs = int(scores is not None and f'"{refs.INTERNAL}' in scores)
     place = (step.rid, step.started_at) if step else (None, None)
-    is_spilled = spilled & SPILLED_OUT != 0
+    is_spilled = int(spilled & SPILLED_OUT != 0)
     return (project, parent_id, digest, started_at, rid, scores, has_refs, is_spilled, *place, tokens, own)
 
 

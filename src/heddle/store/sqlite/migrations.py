@@ -39,7 +39,7 @@ from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES
 from heddle.store.control.training_models import train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
-from heddle.store.sqlite import blocks, call_bodies, search, usage_repeats
+from heddle.store.sqlite import blocks, row_checksums, search, usage_repeats
 from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import Session
@@ -145,8 +145,13 @@ def _add_kind(session: Session) -> None:
 
 
 def _add_body_sums(session: Session) -> None:
-    for table in call_bodies.BODIES:
-        _add_column(session.raw, table, f"{call_bodies.CHECKSUM} INTEGER")
+    for table in ("body_in", "body_out"):
+        _add_column(session.raw, table, f"{row_checksums.COLUMN} INTEGER")
+
+
+def _add_row_checksums(session: Session) -> None:
+    for table in ("calls", "eval_trials"):
+        _add_column(session.raw, table, f"{row_checksums.COLUMN} INTEGER")
 
 
 def _drop_dump_indexes(session: Session) -> None:
@@ -219,6 +224,7 @@ MIGRATIONS = (
     Migration(24, "what is taken out of the content of a project", _add("projects", "redaction TEXT")),
     Migration(25, "quotas of projects and keys", _add_quotas),
     Migration(26, "checksums of the bodies of calls", _add_body_sums),
+    Migration(27, "checksums of all other rows", _add_row_checksums),
 )
 CURRENT = MIGRATIONS[-1].number
 
@@ -245,6 +251,8 @@ def migrate(session: Session, path: Path) -> list[Migration]:
         session.raw.execute("BEGIN IMMEDIATE")
         try:
             step.apply(session)
+            if found and step is pending[-1]:
+                row_checksums.renew(session.raw)
             session.raw.execute(f"PRAGMA user_version = {step.number}")
             session.raw.execute("COMMIT")
         except BaseException:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heddle.store.sqlite import call_bodies
+from heddle.store.sqlite.row_checksums import COLUMN
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallColumn, ColumnType
 
 
@@ -22,11 +22,17 @@ def _body(names: Sequence[str]) -> str:
     return ", ".join(definition(column) for column in COLUMNS if column.name in names)
 
 
+HEAD = ("rid", "project", *(stored_name(column) for column in COLUMNS if not column.is_body))
+HEAD = (*HEAD, "size_in", "size_out", "spilled", "deleted_at")
+"""The columns of a head in the order of its checksum; what is new has no last one."""
+CHECKED = {"calls": HEAD, "body_in": BODY_IN, "body_out": BODY_OUT}
+"""The columns of which each part of a call has its checksum."""
 _HEAD_COLUMNS = ", ".join(definition(column) for column in COLUMNS if not column.is_body)
 CALL_TABLES = (
     "CREATE TABLE names (k INTEGER PRIMARY KEY, v TEXT NOT NULL UNIQUE, label TEXT NOT NULL)",
     f"""CREATE TABLE calls (rid INTEGER PRIMARY KEY, project INTEGER NOT NULL, {_HEAD_COLUMNS}, deleted_at INTEGER,
-        size_in INTEGER NOT NULL DEFAULT 0, size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0)""",
+        size_in INTEGER NOT NULL DEFAULT 0, size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0,
+        {COLUMN} INTEGER)""",
     "CREATE UNIQUE INDEX calls_id ON calls (id, project)",
     "CREATE INDEX calls_time ON calls (project, started_at, deleted_at)",
     "CREATE INDEX calls_roots ON calls (project, started_at, deleted_at) WHERE parent_id IS NULL",
@@ -34,8 +40,8 @@ CALL_TABLES = (
     "CREATE INDEX calls_trace ON calls (trace_id, project)",
     "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
     "CREATE INDEX calls_thread ON calls (project, thread_id, started_at) WHERE thread_id IS NOT NULL",
-    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)}, {call_bodies.CHECKSUM} INTEGER)",
-    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)}, {call_bodies.CHECKSUM} INTEGER)",
+    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)}, {COLUMN} INTEGER)",
+    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)}, {COLUMN} INTEGER)",
     """CREATE TABLE usage (
         project INTEGER NOT NULL, started_at INTEGER NOT NULL, rid INTEGER NOT NULL, model INTEGER NOT NULL,
         requests INTEGER NOT NULL, prompt INTEGER NOT NULL, completion INTEGER NOT NULL, total INTEGER,

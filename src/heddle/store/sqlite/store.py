@@ -19,7 +19,7 @@ from heddle.store.blobs.open import open_blobs
 from heddle.store.control.repository import WriteStats
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.data_folder import Sizes, sizes
-from heddle.store.sqlite import search
+from heddle.store.sqlite import row_checksums, search
 from heddle.store.sqlite.aggregates import CallAggregates
 from heddle.store.sqlite.call_table import PathIndexes
 from heddle.store.sqlite.call_writes import TrialRows, projects_with_trials
@@ -261,6 +261,7 @@ def open_file(settings: Settings, path: Path) -> Session:
         empty_log(session)
     try:
         migrate(session, path)
+        row_checksums.watch(session.raw)
         search.renew(session.raw, settings.search == "on")
     except (sqlite3.Error, sa.exc.DBAPIError) as error:
         session.close()
