@@ -17,8 +17,8 @@ from heddle.store.control.repository import metadata
 
 COLUMN = "crc"
 """The column of the checksum; null in rows of older versions."""
-UNCHECKED = frozenset(("table_rows", "table_chunks"))
-"""Control tables whose values have digests."""
+UNCHECKED = frozenset(("table_rows", "table_chunks", "agent_spans", "agent_traces"))
+"""Control tables whose values have digests, and those that follow from calls."""
 CHECKED_TABLES = f"""SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
     WHERE m.type = 'table' AND c.name = '{COLUMN}' ORDER BY m.name"""
 """The query of the tables whose rows have checksums."""
