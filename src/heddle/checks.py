@@ -188,7 +188,7 @@ def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iter
             yield Finding("schema", str(version))
         # That of a server grows, and without a flush for each commit the end of a crash may look the same.
         if not is_served and settings.durability == "full" and (damage := find_log_damage(path)):
-            yield Finding("write-ahead log", str(damage), _RESTORE, True)
+            yield Finding("write-ahead log", str(damage), _RESTORE, damage.is_certain)
         checks, began = SqliteIntegrity(path), time.monotonic()
         size = f"{path.stat().st_size / MIB:.1f} MiB, "
         yield _told("database", checks.check_tables(began + seconds / 3), "tables", _RESTORE, size)

@@ -152,6 +152,13 @@ class Unavailable(HeddleError):
         super().__init__(reason, headers={"Retry-After": str(retry_after)})
 
 
+class Damaged(Unavailable):
+    """What is stored is no more what was written."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"What is stored is damaged (heddle check names it): {what}")
+
+
 class QueryTimeout(HeddleError):
     """A query ran longer than its deadline."""
 

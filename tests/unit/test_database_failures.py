@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
+from heddle.errors import Damaged, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import disk_failures
 from heddle.store.sqlite.database import Session, explain, open_reader, open_writer, run_in
 
@@ -121,10 +121,10 @@ def test_a_file_that_is_no_database_and_a_damaged_page_are_named(path: Path) -> 
 
 def test_stored_text_that_is_no_json_is_named_as_damaged(path: Path) -> None:
     found = ran(path, "INSERT INTO t VALUES ('{')", "SELECT json_extract(x, '$.a') FROM t")
-    assert type(found) is Unavailable and "What is stored is damaged" in found.reason
+    assert type(found) is Damaged and "What is stored is damaged" in found.reason
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
-    assert type(explain(caught.value)) is Unavailable
+    assert type(explain(caught.value)) is Damaged
 
 
 def test_text_that_is_no_utf_8_is_read_with_a_replacement(path: Path) -> None:

@@ -1,24 +1,31 @@
 """What `heddle check` finds in a database and among contents, and that it stops when its time is over."""
 
+import asyncio
 import math
+import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from heddle.checks import look
-from heddle.errors import HeddleError
-from heddle.settings import Settings
+from heddle.errors import Damaged, HeddleError
+from heddle.settings import Settings, load
 from heddle.store import integrity
 from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.open import schema_version
+from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import empty_log
 from heddle.store.sqlite.log_damage import find_log_damage
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.store import open_file
+from heddle.store.sqlite.writer import Writer
 from tests.support import scale
+from tests.support.cli import heddle as run_heddle
 from tests.support.server import HeddleProcess
 
 pytestmark = scale.on_sqlite
@@ -92,17 +99,127 @@ def test_rows_that_do_not_belong_together_are_counted(database: Path, statement:
     assert looked.looked_at == looked.of and found in looked.problems
 
 
-@pytest.mark.parametrize("table", ["body_in", "body_out"])
-def test_a_flipped_bit_of_a_call_is_named(database: Path, table: str) -> None:
-    column = {"body_in": "inputs", "body_out": "summary"}[table]
+@pytest.mark.parametrize(
+    ("table", "change_of_one", "part"),
+    [
+        ("body_in", "inputs = '{|'", "body_in"),
+        ("body_out", "summary = '{|'", "body_out"),
+        ("calls", "user = user + 1", "the head"),
+        ("calls", "display_name = 'x'", "the head"),
+    ],
+)
+def test_a_flipped_bit_of_a_call_is_named(database: Path, table: str, change_of_one: str, part: str) -> None:
     assert SqliteIntegrity(database).check_bodies(math.inf) == (20, 20, [])
-    change(database, f"UPDATE {table} SET {column} = '{{|' WHERE rid IN (4, 9)")
+    change(database, f"UPDATE {table} SET {change_of_one} WHERE rid IN (4, 9)")
     looked = SqliteIntegrity(database).check_bodies(math.inf)
-    assert looked.looked_at == 20 and set(looked.problems) == {f"{table} of the call 'c{n}' is damaged" for n in (3, 8)}
+    assert looked.looked_at == 20 and set(looked.problems) == {f"{part} of the call 'c{n}' is damaged" for n in (3, 8)}
     # What an older heddle wrote has no checksum.
     change(database, f"UPDATE {table} SET crc = NULL")
     assert SqliteIntegrity(database).check_bodies(math.inf).problems == []
     assert SqliteIntegrity(database).check_bodies(0.0).looked_at <= 20
+
+
+def test_calls_that_change_have_their_checksums(tmp_path: Path) -> None:
+    named = {"project_id": "a/b", "trace_id": "t", "op_name": "o", "started_at": "2026-01-01T00:00:00Z"}
+    start = {**named, "id": "c", "attributes": {}, "inputs": {"a": 1}}
+    end = {"project_id": "a/b", "id": "c", "ended_at": "2026-01-01T00:00:01Z", "summary": {}}
+    stub = {**end, "id": "s"}
+    requests: list[tuple[str, dict[str, object]]] = [
+        ("/call/start", {"start": start}),
+        ("/call/end", {"end": end}),
+        ("/call/end", {"end": {**end, "exception": "ValueError: no"}}),
+        ("/call/end", {"end": stub}),
+        ("/call/start", {"start": {**start, "id": "s", "wb_user_id": "ada"}}),
+        ("/call/start", {"start": {**start, "wb_user_id": "bob", "thread_id": "t"}}),
+        ("/call/update", {"project_id": "a/b", "call_id": "c", "display_name": "Größe"}),
+        ("/calls/delete", {"project_id": "a/b", "call_ids": ["s"]}),
+    ]
+    with HeddleProcess(tmp_path / "data", model="none") as process:
+        for route, body in requests:
+            assert httpx.post(f"{process.url}{route}", json=body).status_code == 200, route
+            checks = SqliteIntegrity(tmp_path / "data" / "heddle.db")
+            assert checks.check_bodies(math.inf).problems == checks.check_rows(math.inf).problems == [], route
+        with closing(connect(tmp_path / "data" / "heddle.db", is_read_only=True)) as raw:
+            assert raw.execute("SELECT count(crc), count(*) FROM calls").fetchone() == (2, 2)
+
+
+ROWS = {
+    "prices": ("costs", "prompt_token_cost = prompt_token_cost * 2"),
+    "an exact float": ("costs", "prompt_token_cost = prompt_token_cost * 1.0000000000000002"),
+    "the limit of a key": ("api_keys", "expires_at = 5 WHERE user = 'ada'"),
+    "an alias": ("object_aliases", "alias = 'stagine' WHERE alias = 'staging'"),
+    "a version": ("object_versions", "user = 'eve'"),
+    "feedback": ("feedback", "feedback_type = 'nota'"),
+    "an empty text": ("feedback", "creator = X''"),
+}
+
+
+@pytest.fixture(scope="module")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a server that stored what is not of calls."""
+    data = tmp_path_factory.mktemp("controlled") / "data"
+    about = {"project_id": "a/b"}
+    with HeddleProcess(data, model="none") as process:
+
+        def post(route: str, body: dict[str, object]) -> dict[str, str]:
+            answer = httpx.post(f"{process.url}{route}", json=body)
+            assert answer.status_code == 200, answer.text
+            found: dict[str, str] = answer.json()
+            return found
+
+        digest = post("/obj/create", {"obj": {**about, "object_id": "o", "val": {"n": 1}}})["digest"]
+        named = {**about, "digest": digest, "aliases": ["staging"]}
+        assert httpx.put(f"{process.url}/objs/o/aliases", json=named).status_code == 200
+        price = {"prompt_token_cost": 0.0000025, "completion_token_cost": 0.00001}
+        post("/cost/create", {**about, "costs": {"m": price}})
+        ref = f"weave:///a/b/object/o:{digest}"
+        post(
+            "/feedback/create",
+            {**about, "weave_ref": ref, "feedback_type": "note", "payload": {"note": "ä"}, "creator": ""},
+        )
+    assert run_heddle("keys", "create", "--user", "ada", "--role", "viewer", "--data", data).returncode == 0
+    return data / "heddle.db"
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_a_flipped_bit_of_any_other_row_is_named(controlled: Path, tmp_path: Path, what: str) -> None:
+    database = tmp_path / "heddle.db"
+    database.write_bytes(controlled.read_bytes())
+    assert SqliteIntegrity(database).check_rows(math.inf).problems == []
+    table, damage = ROWS[what]
+    change(database, f"UPDATE {table} SET {damage}")
+    assert SqliteIntegrity(database).check_rows(math.inf).problems == [f"1 damaged rows of {table}"]
+    session = open_file(load({"data": str(tmp_path)}, {}), database)
+    names = {row[0] for row in session.raw.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+    session.raw.execute(f"UPDATE {table} SET {'created_at' if 'created_at' in names else 'updated_at'} = 7")
+    session.close()
+    found = SqliteIntegrity(database).check_rows(math.inf).problems
+    assert found == [f"1 damaged rows of {table}"], "what else changes in a row makes it no better"
+
+
+def test_what_fails_on_damage_says_so(controlled: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    database = tmp_path / "data" / "heddle.db"
+    database.write_bytes(controlled.read_bytes())
+    change(database, "UPDATE object_versions SET created_at = 1 << 62")
+    what = "What is stored is damaged (heddle check names it): 1 damaged rows of object_versions"
+
+    async def divide() -> None:
+        session = open_file(load({"data": str(database.parent)}, {}), database)
+        writer = Writer(session, 1 << 20, Names())
+        try:
+            await writer.write(lambda _: 1 // 0)
+        finally:
+            writer.close()
+            session.close()
+
+    with pytest.raises(Damaged, match=re.escape(what)):
+        asyncio.run(divide())
+    with HeddleProcess(database.parent, model="none") as process:
+        answer = httpx.post(f"{process.url}/objs/query", json={"project_id": "a/b"})
+        assert answer.status_code == 503 and answer.json() == {"reason": what}
+        assert httpx.post(f"{process.url}/cost/query", json={"project_id": "a/b"}).status_code == 200
+        assert "Traceback" not in process.log() and "OverflowError" in process.log()
 
 
 def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
@@ -122,13 +239,17 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
         database.write_bytes((tmp_path / "live.db").read_bytes())
         log.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
         found = find_log_damage(database)
+        assert found is None or found.is_certain is (found.commits > 1)
         return (found.at, found.commits) if found else None
 
     frames = (len(content) - 32) // frame
     assert damage_at(32 + frame + 100) == (32, 6), "the table is made in two frames"
     assert damage_at(32 + 2 * frame + 100) == (32 + 2 * frame, 5)
     assert damage_at(32 + (frames - 2) * frame + 30) == (32 + (frames - 2) * frame, 2)
-    assert damage_at(32 + (frames - 1) * frame + 30) is None, "the end of a crash looks the same"
+    last = 32 + (frames - 1) * frame
+    assert damage_at(last + 30) == (last, 1), "the end of a crash looks the same"
+    told = f"the last write in heddle.db-wal, at byte {last}, is not whole: cut off by a crash, or lost"
+    assert str(find_log_damage(database)) == told
     assert damage_at(17) == (32, 6), "the header"
     log.write_bytes(content)
     assert find_log_damage(database) is None

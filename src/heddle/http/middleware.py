@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heddle.auth import API_KEY_HEADERS, OPENED, check_origin, is_by_a_browser
-from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
+from heddle.errors import Damaged, HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
 from heddle.http.quotas import METER, Meter
@@ -98,6 +98,10 @@ class RequestMiddleware:
                 # Starlette wraps what ends a stream that has begun; the client sees that it is incomplete.
                 failures.forget_frames(error.__cause__)
                 logger.warning("request %s was cut off: %s", exchange.request_id, error.__cause__.reason, extra=told)
+                return
+            if damage := await exchange.state.store.find_damage():
+                logger.error("request %s met what is damaged (%s): %r", exchange.request_id, damage, error, extra=told)
+                await exchange.fail(failures.render(Damaged(damage), exchange.scope))
                 return
             # A fault of ours: the log gets the traceback, the client an id to ask for.
             logger.exception(

@@ -372,6 +372,10 @@ class Store(ControlGroups, ABC):
         """How much room everything takes, walked anew."""
 
     @abstractmethod
+    async def find_damage(self) -> str:
+        """Which rows are no more what was written, as far as a short look tells; empty for none."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Write what waits and close every connection."""
 

@@ -18,7 +18,7 @@ from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
 from heddle.store.sqlite import blocks, call_bodies, row_checksums, search
 from heddle.store.sqlite.connection import connect
-from heddle.store.sqlite.row_checksums import CHECKED_TABLES, COLUMN, checksum_sql, columns_of
+from heddle.store.sqlite.row_checksums import COLUMN, checksum_sql
 from heddle.store.sqlite.schema import CHECKED
 from heddle.store.sqlite.search_damage import find_search_damage, newest_entry
 from heddle.wire import refs
@@ -97,7 +97,7 @@ class SqliteIntegrity:
         """The rows that belong together."""
         looked, problems = 0, list[str]()
         with closing(self._open(ends)) as raw:
-            rules = {**RULES, **_checksum_rules(raw, ends)}
+            rules = {**RULES, **_damage_queries(raw, ends)}
             for what, query in rules.items():
                 found = _within(raw, query, ends)
                 if found is None:
@@ -153,17 +153,13 @@ class SqliteIntegrity:
         return raw
 
 
-def _checksum_rules(raw: sqlite3.Connection, ends: float) -> dict[str, str]:
-    """The rules of tables whose rows have checksums, those of calls apart."""
-    rules = {}
-    for (table,) in _within(raw, CHECKED_TABLES, ends) or ():
-        if table not in CHECKED:
-            columns = columns_of(raw, str(table))
-            types = ", ".join(f'typeof("{name}")' for name, type in columns.items() if type == "TEXT")
-            # An empty text and an empty blob have the same bytes.
-            damaged = f"{COLUMN} <> {checksum_sql(columns)}" + (f" OR 'blob' IN ({types})" if types else "")
-            rules[f"damaged rows of {table}"] = f"SELECT count(*) FROM {table} WHERE {damaged}"
-    return rules
+def _damage_queries(raw: sqlite3.Connection, ends: float) -> dict[str, str]:
+    try:
+        return row_checksums.damage_queries(raw)
+    except sqlite3.OperationalError:
+        if time.monotonic() > ends:
+            return {}
+        raise
 
 
 def _windows(newest: int) -> Iterator[tuple[int, int]]:

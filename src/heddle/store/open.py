@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from heddle.store.control.keys import api_keys
 from heddle.store.control.repository import Executor
 from heddle.store.control.training_models import train_checkpoints
 from heddle.store.data_folder import FILES, DataLock, make_folder
-from heddle.store.sqlite import migrations
+from heddle.store.sqlite import migrations, row_checksums
 from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE, open_writer
 from heddle.store.sqlite.store import open_store as open_sqlite
@@ -36,9 +37,7 @@ class DirectExecutor:
     """An Executor (see control/repository.py) that opens the file for each piece of work."""
 
     def __init__(self, database: Path) -> None:
-        self._engine = sa.create_engine(
-            "sqlite://", creator=partial(connect, database, timeout=_BUSY_SECONDS), poolclass=sa.pool.NullPool
-        )
+        self._engine = sa.create_engine("sqlite://", creator=partial(_open, database), poolclass=sa.pool.NullPool)
 
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:  # noqa: ARG002
         with self._engine.begin() as connection:
@@ -47,6 +46,13 @@ class DirectExecutor:
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
         with self._engine.connect() as connection:
             return work(connection)
+
+
+def _open(database: Path) -> sqlite3.Connection:
+    raw = connect(database, timeout=_BUSY_SECONDS)
+    row_checksums.add_function(raw)
+    row_checksums.watch(raw)
+    return raw
 
 
 def schema_version(database: Path) -> int:

@@ -163,6 +163,9 @@ class ScaleStore(Store):
     async def sizes(self) -> Sizes:
         return await self._control.sizes()
 
+    async def find_damage(self) -> str:
+        return await self._control.find_damage()
+
     async def ping(self) -> None:
         """Commit a tiny write to the control tables, and see that the two other stores would take one."""
         await super().ping()

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
+from heddle.errors import Damaged, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import call_bodies, row_checksums, search
 from heddle.store.sqlite.connection import connect
@@ -126,11 +126,11 @@ def explain(error: Exception) -> HeddleError | None:
     if isinstance(original, OverflowError):
         return InvalidRequest("A number of the request does not fit into 64 bits")
     if isinstance(original, json.JSONDecodeError | UnicodeDecodeError):
-        return Unavailable(f"What is stored is damaged (heddle check names it): {original}")
+        return Damaged(original)
     if not isinstance(original, sqlite3.Error):
         return None
     if str(original).startswith(_DAMAGED):
-        return Unavailable(f"What is stored is damaged (heddle check names it): {original}")
+        return Damaged(original)
     code = getattr(original, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary == sqlite3.SQLITE_ERROR and str(original).startswith(_TOO_COMPLEX):

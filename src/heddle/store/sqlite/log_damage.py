@@ -1,7 +1,7 @@
 """Damage of the write-ahead log: SQLite passes over what follows a frame with a wrong checksum without a word.
 
-After a crash the frames behind the last sound one are the rest of one commit that nobody was told of. Frames of a
-commit that another follows were flushed first, so they were acknowledged. Formats: https://sqlite.org/walformat.html
+After a crash of the machine the frames behind the last sound one are the rest of one commit that nobody was told of.
+Frames of a commit that another follows were flushed first, so they were acknowledged. Formats: https://sqlite.org/walformat.html
 """
 
 import struct
@@ -19,13 +19,19 @@ _SOUND_FRAMES_AT = 16
 
 @dataclass(frozen=True, slots=True)
 class LogDamage:
-    """Where the log of a database is damaged, and how many commits behind that are lost."""
+    """Where the log of a database is damaged, and how many commits behind that are lost.
+
+    The last commit may be one that a crash cut off, so nobody knows that one alone for acknowledged.
+    """
 
     log: Path
     at: int
     commits: int
+    is_certain: bool
 
     def __str__(self) -> str:
+        if not self.is_certain:
+            return f"the last write in {self.log.name}, at byte {self.at}, is not whole: cut off by a crash, or lost"
         return (
             f"{self.log.name} is damaged at byte {self.at}, and {self.commits} acknowledged writes behind it are lost"
         )
@@ -58,8 +64,7 @@ def find_log_damage(database: Path) -> LogDamage | None:
             if own_salt == salt:
                 ends.append(pages > 0)
             frames.seek(page_size, 1)
-    # The last commit may be one that a crash cut off.
-    return LogDamage(log, at, sum(ends)) if any(ends[:-1]) else None
+    return LogDamage(log, at, sum(ends), any(ends[:-1])) if any(ends) else None
 
 
 def _checksum(content: bytes, order: str) -> list[int]:

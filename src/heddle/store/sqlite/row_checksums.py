@@ -1,11 +1,15 @@
 """Checksums of rows: SQLite's pages have none, and a flipped bit of a number makes another number.
 
-A row of a control table has its own by triggers of the connection that writes. Rows of calls and of trials get theirs
+A row of a control table has its own by triggers of the connections that write. Rows of calls and of trials get theirs
 from what writes them: a trigger would cost a third of an insert.
 """
 
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -14,14 +18,16 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from heddle.store.control.repository import metadata
+from heddle.store.sqlite.connection import connect
 
 COLUMN = "crc"
 """The column of the checksum; null in rows of older versions."""
-UNCHECKED = frozenset(("table_rows", "table_chunks", "agent_spans", "agent_traces"))
-"""Control tables whose values have digests, and those that follow from calls."""
-CHECKED_TABLES = f"""SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
-    WHERE m.type = 'table' AND c.name = '{COLUMN}' ORDER BY m.name"""
-"""The query of the tables whose rows have checksums."""
+UNCHECKED = frozenset(("table_rows", "table_chunks", "agent_spans"))
+"""Control tables whose values have digests, and one that follows from calls."""
+_TABLES = f"""SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
+    WHERE m.type = 'table' AND c.name = '{COLUMN}' AND m.name NOT IN ('calls', 'body_in', 'body_out') ORDER BY m.name"""
+_DAMAGE_SECONDS = 2.0
+_STEPS_BETWEEN_LOOKS = 20_000
 
 
 def checksum(values: Iterable[str | bytes | float | None]) -> int:
@@ -68,7 +74,7 @@ def renew(raw: sqlite3.Connection) -> None:
 
 
 def watch(raw: sqlite3.Connection) -> None:
-    """Keep the checksums of control tables while this connection, the only one that writes, is open."""
+    """Keep the checksums of control tables that this connection writes to."""
     for table in sorted(metadata.tables.keys() - UNCHECKED):
         columns = columns_of(raw, table)
         query = "SELECT c.name FROM pragma_table_list(?) t JOIN pragma_table_info(t.name) c WHERE t.wr AND c.pk > 0"
@@ -82,3 +88,35 @@ def watch(raw: sqlite3.Connection) -> None:
                 f"""CREATE TEMP TRIGGER {table}_checksum_{name} AFTER {event} ON main.{table}
                 BEGIN UPDATE {table} SET {COLUMN} = {value} WHERE {where}; END"""
             )
+
+
+def damage_queries(raw: sqlite3.Connection) -> dict[str, str]:
+    """What is damaged in each table whose rows have checksums, those of calls apart, and the query that counts it."""
+    queries = {}
+    for (table,) in raw.execute(_TABLES).fetchall():
+        columns = columns_of(raw, table)
+        types = ", ".join(f'typeof("{name}")' for name, type in columns.items() if type == "TEXT")
+        # An empty text and an empty blob have the same bytes.
+        damaged = f"{COLUMN} <> {checksum_sql(columns)}" + (f" OR 'blob' IN ({types})" if types else "")
+        queries[f"damaged rows of {table}"] = f"SELECT count(*) FROM {table} WHERE {damaged}"
+    return queries
+
+
+def find_damage(database: Path) -> str:
+    """Which rows are damaged, as far as two seconds of looking tell; empty for none. Looks once in ten seconds."""
+    return _find_damage(database, int(time.monotonic() // 10))
+
+
+@lru_cache(maxsize=8)
+def _find_damage(database: Path, _moment: int) -> str:
+    ends = time.monotonic() + _DAMAGE_SECONDS
+    try:
+        with closing(connect(database, is_read_only=True)) as raw:
+            add_function(raw)
+            raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
+            for what, query in damage_queries(raw).items():
+                if found := raw.execute(query).fetchone()[0]:
+                    return f"{found} {what}"
+    except sqlite3.DatabaseError as error:
+        return "" if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT else str(error)
+    return ""

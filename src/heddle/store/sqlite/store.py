@@ -71,6 +71,10 @@ class SqliteControl:
         """How much room everything in the folder takes."""
         return await asyncio.to_thread(sizes, self._path)
 
+    async def find_damage(self) -> str:
+        """Which rows are damaged, as far as a short look tells; empty for none."""
+        return await asyncio.to_thread(row_checksums.find_damage, self._path)
+
     async def compact(self) -> None:
         """Write the file anew, and remove the copies of it that were made before migrations.
 
@@ -180,6 +184,9 @@ class SqliteStore(Store):
     async def sizes(self) -> Sizes:
         return await self._control.sizes()
 
+    async def find_damage(self) -> str:
+        return await self._control.find_damage()
+
     async def compact(self) -> None:
         await self._control.compact()
 
@@ -240,7 +247,9 @@ def require_whole_log(path: Path) -> None:
         damage = find_log_damage(path) if path.exists() else None
     except sqlite3.Error as error:
         raise HeddleError(f"{path} cannot be read: {error}; `heddle restore` brings back the last backup") from None
-    if damage:
+    if damage and not damage.is_certain:
+        logger.warning("%s", damage)
+    elif damage:
         begin = f"truncate -s {damage.at} {shlex.quote(str(damage.log))}"
         raise HeddleError(f"{damage}; `heddle restore` brings back the last backup, `{begin}` starts without them")
 

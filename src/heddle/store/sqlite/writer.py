@@ -11,14 +11,16 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.errors import Busy, HeddleError, Unavailable
+from heddle.errors import Busy, Damaged, HeddleError, Unavailable
 from heddle.store.control.repository import WriteStats
 from heddle.store.sqlite.database import Readers, Session, empty_log, explain
 from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.row_checksums import find_damage
 
 T = TypeVar("T")
 Work = Callable[[Session], Any]
@@ -189,7 +191,7 @@ class Writer:
         raw.execute("RELEASE item")
 
     def _undo(self, group: list[_Item], error: Exception) -> None:
-        known = explain(error)
+        known = explain(error) or self._explain_by_damage(error)
         if known is None:
             logger.exception("a group of %d writes was undone", len(group))
         if self._session.raw.in_transaction:
@@ -203,6 +205,13 @@ class Writer:
             return
         for item in group:
             item.error = known or error
+
+    def _explain_by_damage(self, error: Exception) -> HeddleError | None:
+        """What failed in a way that nobody knows did so on what is no more what was written, where something is."""
+        damage = find_damage(Path(self._session.raw.execute("PRAGMA database_list").fetchone()[2]))
+        if damage:
+            logger.error("writes were undone, as what is stored is damaged (%s): %r", damage, error)
+        return Damaged(damage) if damage else None
 
     @staticmethod
     def _report(group: list[_Item]) -> None:
