@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from heddle import paths
-from heddle.store.sqlite import row_checksums
+from heddle.store.sqlite import call_bodies, row_checksums
 from heddle.store.sqlite.database import PAGE_SIZE
 from heddle.store.sqlite.schema import CHECKED
 from tests.soak.load import Item, Load, lost
@@ -68,12 +68,12 @@ def ask(process: HeddleProcess, tenant: Tenant, routes: Collection[str]) -> dict
 def add_sums(data: Path) -> None:
     """What an older heddle wrote gets the checksums that a newer one writes."""
     with closing(sqlite3.connect(data / DATABASE)) as raw:
-        row_checksums.add_function(raw)
+        call_bodies.add_functions(raw)
         trials = {"eval_trials": row_checksums.columns_of(raw, "eval_trials")}
         for table, columns in (
             {name: dict.fromkeys(names, "TEXT") for name, names in CHECKED.items()} | trials
         ).items():
-            raw.execute(f"UPDATE {table} SET {row_checksums.COLUMN} = {row_checksums.checksum_sql(columns)}")
+            raw.execute(f"UPDATE {table} SET {call_bodies.COLUMN} = {call_bodies.checksum_sql(columns)}")
         raw.commit()
     for weights in data.rglob("adapter_model.safetensors"):
         paths.write_sums(weights.parent)

@@ -9,9 +9,9 @@ import pytest
 from heddle.auth import Grant
 from heddle.errors import HeddleError
 from heddle.store.sqlite import migrations
+from heddle.store.sqlite.call_bodies import COLUMN
 from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
-from heddle.store.sqlite.row_checksums import COLUMN
 from heddle.wire.call_summary import read_error
 from heddle.wire.calls import ERROR, SUCCESS
 

@@ -17,8 +17,8 @@ from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
 from heddle.store.sqlite import blocks, call_bodies, row_checksums, search
+from heddle.store.sqlite.call_bodies import COLUMN, checksum_sql
 from heddle.store.sqlite.connection import connect
-from heddle.store.sqlite.row_checksums import COLUMN, checksum_sql
 from heddle.store.sqlite.schema import CHECKED
 from heddle.store.sqlite.search_damage import find_search_damage, newest_entry
 from heddle.wire import refs
@@ -145,7 +145,6 @@ class SqliteIntegrity:
     def _open(self, ends: float) -> sqlite3.Connection:
         raw = connect(self._database, is_read_only=True, timeout=10)
         call_bodies.add_functions(raw)
-        row_checksums.add_function(raw)
         search.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)
         raw.create_function("has_label", 2, _has_label, deterministic=True)

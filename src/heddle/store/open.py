@@ -22,6 +22,7 @@ from heddle.store.control.repository import Executor
 from heddle.store.control.training_models import train_checkpoints
 from heddle.store.data_folder import FILES, DataLock, make_folder
 from heddle.store.sqlite import migrations, row_checksums
+from heddle.store.sqlite.call_bodies import add_functions
 from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE, open_writer
 from heddle.store.sqlite.store import open_store as open_sqlite
@@ -50,7 +51,7 @@ class DirectExecutor:
 
 def _open(database: Path) -> sqlite3.Connection:
     raw = connect(database, timeout=_BUSY_SECONDS)
-    row_checksums.add_function(raw)
+    add_functions(raw)
     row_checksums.watch(raw)
     return raw
 

@@ -1,6 +1,6 @@
-"""Bodies of calls as they are stored: complete spans in few bytes.
+"""Rows as they are stored: their checksums, and complete spans in few bytes.
 
-A span is compressed, without what
+SQLite's pages have no checksums, and a flipped bit of a text makes another text. A span is compressed, without what
 the call's inputs and output say already. Its packed dump is the number of the format, then zstd with a dictionary of
 what spans have in common (made by `tools/train_span_dictionary.py`): the JSON text with null in the place of each
 shared part, and behind a line feed where these belong. Dumps of older versions are plain text.
@@ -8,19 +8,21 @@ shared part, and behind a line feed where these belong. Dumps of older versions 
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from zlib import crc32
 
 import orjson
 import zstandard
 
-from heddle.store.sqlite.row_checksums import COLUMN, checksum_sql
 from heddle.wire.call_fields import CallField
 from heddle.wire.calls import BODY_IN, SharedText
 from heddle.wire.spans import SHARED_ATTRIBUTES
 
+COLUMN = "crc"
+"""The column of the checksum; null in rows of older versions."""
 FORMAT = b"\x01"
 _LEVEL = 3
 _COLUMNS = ("inputs", "output")
@@ -29,6 +31,24 @@ _REST = "span_rest(bi.otel_dump)"
 WHOLE_DUMP = "(CASE WHEN bi.otel_dump IS NOT NULL THEN span_dump(bi.otel_dump, bi.inputs, bo.output) END)"
 _own = threading.local()
 """Compressors are no two threads' at once."""
+
+
+def checksum(values: Iterable[str | bytes | float | None]) -> int:
+    """CRC-32 over the values of a row, in the order of its columns."""
+    known = [value if isinstance(value, bytes) else str(value).encode() for value in values if value is not None]
+    return crc32(b"".join(known))
+
+
+def checksum_sql(columns: Mapping[str, str], row: str = "") -> str:
+    """The SQL of the checksum of a row from the types of its columns; as bytes, for what is damaged may be no text."""
+    values = [_value(f'{row}"{name}"', type) for name, type in columns.items()]
+    return f"checksum({', '.join(values)})"
+
+
+def _value(name: str, type: str) -> str:
+    # The text of a float is shorter than the float.
+    exact = type not in ("TEXT", "INTEGER", "BIGINT")
+    return f"iif(typeof({name}) = 'real', {name}, CAST({name} AS BLOB))" if exact else f"CAST({name} AS BLOB)"
 
 
 @cache
@@ -96,9 +116,10 @@ def unpack(stored: str | bytes | None, inputs: str | None, output: str | None) -
 
 
 def add_functions(raw: sqlite3.Connection) -> None:
-    """What statements read dumps by."""
+    """What statements read dumps and checksums by."""
     raw.create_function("span_rest", 1, rest, deterministic=True)
     raw.create_function("span_dump", 3, unpack, deterministic=True)
+    raw.create_function("checksum", -1, lambda *values: checksum(values), deterministic=True)
 
 
 def dump_source(item: CallField) -> str:

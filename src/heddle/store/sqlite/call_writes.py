@@ -15,8 +15,8 @@ import orjson
 
 from heddle.store.control.pending_calls import Key
 from heddle.store.sqlite import blocks, call_bodies, search
+from heddle.store.sqlite.call_bodies import COLUMN, checksum, checksum_sql
 from heddle.store.sqlite.names import Names
-from heddle.store.sqlite.row_checksums import COLUMN, checksum, checksum_sql
 from heddle.store.sqlite.schema import HEAD, stored_name
 from heddle.text_cache import cache_texts
 from heddle.wire import jsontext, refs

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from heddle.errors import Damaged, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
-from heddle.store.sqlite import call_bodies, row_checksums, search
+from heddle.store.sqlite import call_bodies, search
 from heddle.store.sqlite.connection import connect
 
 DATABASE = "heddle.db"
@@ -108,7 +108,6 @@ def _engine() -> sa.Engine:
 def _session(raw: sqlite3.Connection) -> Session:
     search.add_functions(raw)
     call_bodies.add_functions(raw)
-    row_checksums.add_function(raw)
     raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Mapped pages would count as this process's memory once per connection, for less than a tenth of CPU.
     raw.execute("PRAGMA mmap_size = 0")

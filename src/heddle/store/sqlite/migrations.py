@@ -40,6 +40,7 @@ from heddle.store.control.training import JOB_TABLES
 from heddle.store.control.training_models import train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
 from heddle.store.sqlite import blocks, row_checksums, search, usage_repeats
+from heddle.store.sqlite.call_bodies import COLUMN
 from heddle.store.sqlite.call_writes import TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import Session
@@ -146,12 +147,12 @@ def _add_kind(session: Session) -> None:
 
 def _add_body_sums(session: Session) -> None:
     for table in ("body_in", "body_out"):
-        _add_column(session.raw, table, f"{row_checksums.COLUMN} INTEGER")
+        _add_column(session.raw, table, f"{COLUMN} INTEGER")
 
 
 def _add_row_checksums(session: Session) -> None:
     for table in ("calls", "eval_trials"):
-        _add_column(session.raw, table, f"{row_checksums.COLUMN} INTEGER")
+        _add_column(session.raw, table, f"{COLUMN} INTEGER")
 
 
 def _drop_dump_indexes(session: Session) -> None:

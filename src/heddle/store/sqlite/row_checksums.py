@@ -6,51 +6,25 @@ from what writes them: a trigger would cost a third of an insert.
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from heddle.store.control.repository import metadata
+from heddle.store.sqlite.call_bodies import COLUMN, add_functions, checksum_sql
 from heddle.store.sqlite.connection import connect
 
-COLUMN = "crc"
-"""The column of the checksum; null in rows of older versions."""
 UNCHECKED = frozenset(("table_rows", "table_chunks", "agent_spans"))
 """Control tables whose values have digests, and one that follows from calls."""
 _TABLES = f"""SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
     WHERE m.type = 'table' AND c.name = '{COLUMN}' AND m.name NOT IN ('calls', 'body_in', 'body_out') ORDER BY m.name"""
 _DAMAGE_SECONDS = 2.0
 _STEPS_BETWEEN_LOOKS = 20_000
-
-
-def checksum(values: Iterable[str | bytes | float | None]) -> int:
-    """CRC-32 over the values of a row, in the order of its columns."""
-    known = [value if isinstance(value, bytes) else str(value).encode() for value in values if value is not None]
-    return crc32(b"".join(known))
-
-
-def add_function(raw: sqlite3.Connection) -> None:
-    """What statements and triggers call."""
-    raw.create_function("checksum", -1, lambda *values: checksum(values), deterministic=True)
-
-
-def checksum_sql(columns: Mapping[str, str], row: str = "") -> str:
-    """The SQL of the checksum of a row from the types of its columns; as bytes, for what is damaged may be no text."""
-    values = [_value(f'{row}"{name}"', type) for name, type in columns.items()]
-    return f"checksum({', '.join(values)})"
-
-
-def _value(name: str, type: str) -> str:
-    # The text of a float is shorter than the float.
-    exact = type not in ("TEXT", "INTEGER", "BIGINT")
-    return f"iif(typeof({name}) = 'real', {name}, CAST({name} AS BLOB))" if exact else f"CAST({name} AS BLOB)"
 
 
 def columns_of(raw: sqlite3.Connection, table: str) -> dict[str, str]:
@@ -112,7 +86,7 @@ def _find_damage(database: Path, _moment: int) -> str:
     ends = time.monotonic() + _DAMAGE_SECONDS
     try:
         with closing(connect(database, is_read_only=True)) as raw:
-            add_function(raw)
+            add_functions(raw)
             raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
             for what, query in damage_queries(raw).items():
                 if found := raw.execute(query).fetchone()[0]:

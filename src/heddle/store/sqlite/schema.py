@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heddle.store.sqlite.row_checksums import COLUMN
+from heddle.store.sqlite.call_bodies import COLUMN
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallColumn, ColumnType
 
 
