@@ -338,7 +338,9 @@ class Targets:
         described = await self._object(owner, str(stored.get("provider")), "Provider")
         if described is None:
             raise InvalidRequest(f"Could not find the Provider {owner} of {object_id}", param="model")
-        found = self._providers_at(str(described.get("base_url", "")).rstrip("/"), f"provider {owner}")[0]
+        there = self._providers_at(str(described.get("base_url", "")).rstrip("/"), f"provider {owner}")
+        # Several may share an address and differ in their keys.
+        found = next((provider for provider in there if provider.name == owner), there[0])
         headers = check_headers(described.get("extra_headers") or {})
         return Target(str(stored.get("name") or model_name), found, {**headers, **extra})
 
