@@ -50,6 +50,12 @@ class NotFound(HeddleError):
     status = 404
 
 
+class RangeNotSatisfiable(HeddleError):
+    """No byte of what is there lies in the range that the request asks for."""
+
+    status = 416
+
+
 class RequestTimeout(HeddleError):
     """The body did not come in time."""
 

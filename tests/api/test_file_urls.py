@@ -56,6 +56,15 @@ def test_other_uris_are_refused(wire: Wire, uri: str, status: int) -> None:
     assert answer.json()["reason"]
 
 
+@pytest.mark.parametrize("size", [3, 3 << 20])
+def test_head_tells_the_size_of_a_file(wire: Wire, size: int) -> None:
+    (url,) = resolve(wire, upload(wire, b"x" * size)).json()["download_urls"]
+    with httpx.Client() as client:
+        head = client.head(url)
+        assert (head.status_code, head.headers["content-length"], head.content) == (200, str(size), b"")
+        assert len(client.get(url).content) == size
+
+
 def test_an_address_cannot_be_made_up_or_changed(wire: Wire) -> None:
     mine, other = upload(wire, b"mine"), upload(wire, b"other")
     (url,) = resolve(wire, mine).json()["download_urls"]

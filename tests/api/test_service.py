@@ -3,6 +3,7 @@
 import re
 
 import httpx
+import pytest
 
 from heddle.settings import Settings
 from tests.support.description import make_openapi
@@ -27,6 +28,21 @@ def test_alive_ready_version_and_geolocate(server: HeddleProcess) -> None:
     own = httpx.get(server.url + "/geolocate").json()
     assert own == {"ip": "127.0.0.1", "location": None, "allowed": True}
     assert httpx.get(server.url + "/geolocate", params={"ip": "10.1.2.3"}).json()["ip"] == "10.1.2.3"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/traces/server_info", "/metrics", "/v1/models", "/nothing", "/call/start"]
+)
+def test_head_is_get_without_the_body(server: HeddleProcess, path: str) -> None:
+    """Monitors and load balancers ask like this; all routes answered 405."""
+    own = ("date", "x-request-id", "content-length")
+    with httpx.Client(base_url=server.url) as client:
+        whole, head, after = client.get(path), client.head(path), client.get("/health")
+    assert (head.status_code, head.content, after.status_code) == (whole.status_code, b"", 200)
+    assert {name: value for name, value in head.headers.items() if name not in own} == {
+        name: value for name, value in whole.headers.items() if name not in own
+    }
+    assert "content-length" in head.headers
 
 
 def test_everything_answers_under_traces_too(server: HeddleProcess, project: str) -> None:

@@ -51,6 +51,8 @@ class FakeProvider:
         """The text that answers the body of a chat."""
         self.next_failures: list[int] = []
         """Statuses that the next requests are answered with."""
+        self.raw: bytes | None = None
+        """The body that every chat is answered with, in place of its own."""
         self.loaded: list[str] = []
         self.key: str | None = None
         """What the list of models is shown for; None: to everybody."""
@@ -92,6 +94,11 @@ class FakeProvider:
         self.requests.append({"path": handler.path, "headers": dict(handler.headers.items()), "body": body})
         if self.next_failures:
             _send(handler, self.next_failures.pop(0), '{"error": {"message": "not now"}}')
+            return
+        if self.raw is not None:
+            handler.send_response(200)
+            handler.end_headers()
+            handler.wfile.write(self.raw)
             return
         failures = {
             "model-missing": (404, '{"error": {"message": "no such model", "type": "NotFoundError"}}'),

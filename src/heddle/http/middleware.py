@@ -194,7 +194,11 @@ class _Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.started = time.perf_counter()
         self.state: ServerState = scope["app"].state.services
-        self.scope = scope = strip_prefix(scope, TRACES)
+        self.method: str = scope["method"]
+        self.is_head = self.method == "HEAD"
+        scope = strip_prefix(scope, TRACES)
+        # Routes answer it as GET; the server that sends the answer keeps its own scope.
+        self.scope = scope = {**scope, "method": "GET"} if self.is_head else scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.request_id = _client_request_id(self.headers.get(b"x-request-id")) or times.uuid7()
         scope["heddle.request_id"] = self.request_id
@@ -250,6 +254,11 @@ class _Exchange:
             self.status = message["status"]
             message["headers"] = self._add_headers(message.get("headers", ()))
         elif message["type"] == "http.response.body":
+            if self.is_head:
+                await self._send({"type": "http.response.body", "body": b""})
+                if message.get("more_body", False):
+                    raise ClientDisconnect  # nobody reads the rest
+                return
             self.sent += len(message.get("body", b""))
         await self._send(message)
 
@@ -294,7 +303,7 @@ class _Exchange:
             self.body.close()
             received = self.body.received
             del self.scope["heddle.body"]  # it leads to uvicorn's cycle, which keeps the scope
-        method, settings = self.scope["method"], self.state.settings
+        method, settings = self.method, self.state.settings
         route, status = self.scope.get("route"), self.status or CLIENT_GONE
         self.state.metrics.count_answer(route, method, status, seconds, received, self.sent)
         if status == _BUSY:

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
+from starlette.responses import FileResponse
+from starlette.types import Message, Receive, Scope, Send
+
 from heddle.auth import public_address
-from heddle.errors import Forbidden
+from heddle.errors import Forbidden, InvalidRequest, RangeNotSatisfiable
 from heddle.settings import Settings
 from heddle.store.data_folder import secret
 from heddle.wire import times
@@ -56,3 +59,20 @@ def check_signature(key: bytes, signature: str, now: int, expires: int, path: st
 
 def _sign(key: bytes, expires: int, *said: str) -> str:
     return hmac.new(key, "\n".join((*said, str(expires))).encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+class Download(FileResponse):
+    """A file, or ranges of it; a range that cannot be is refused in the form of all other refusals."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; raises InvalidRequest or RangeNotSatisfiable."""
+
+        async def check(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == InvalidRequest.status:
+                raise InvalidRequest("The header Range must be bytes=FIRST-LAST", param="Range")
+            if message["type"] == "http.response.start" and message["status"] == RangeNotSatisfiable.status:
+                told = {name.decode(): value.decode() for name, value in message["headers"] if name == b"content-range"}
+                raise RangeNotSatisfiable("The range lies behind the end of the file", told, "Range")
+            await send(message)
+
+        await super().__call__(scope, receive, check)

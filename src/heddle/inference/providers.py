@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ MOST_BYTES = 128 * 1024 * 1024
 _OWN_HEADERS = frozenset(
     ("authorization", "host", "content-length", "content-type", "connection", "transfer-encoding", "accept", "te")
 )
+_TELLING = ("error", "errors", "message", "detail", "msg")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,4096}")
 
@@ -112,8 +114,12 @@ class ProviderClient:
         self._parameters = {"api-version": api_version} if api_version else {}
 
     async def complete(self, body: Json) -> Json:
-        """The answer to one request; raises ProviderFailed."""
-        return await self.ask(_CHAT, {**body, "stream": False})
+        """The answer to one request; raises ProviderFailed, also for an answer that says with 200 that it failed."""
+        found = await self.ask(_CHAT, {**body, "stream": False})
+        self._check(found)
+        if not isinstance(found.get("choices"), list):
+            raise ProviderFailed(f"{self._provider.name} answered no completion")
+        return found
 
     async def ask(self, path: str, body: Json | None) -> Json:
         """The answer to a request (a GET without a body) at a path under its address; raises ProviderFailed."""
@@ -126,22 +132,38 @@ class ProviderClient:
         return [str(item.get("id")) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
     async def stream(self, body: Json) -> AsyncGenerator[Json]:
-        """The chunks of the answer; raises ProviderFailed."""
+        """The chunks of the answer; raises ProviderFailed, also where it says so or breaks off in the middle."""
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with self._send(_CHAT, {**body, **options}) as response:
-            is_empty = True
+            is_error, ends = False, dict[str, bool]()
             async for line in split_lines(self._parts(response)):
-                data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                name, _, data = line.removeprefix(BOM_UTF8).partition(b":")
+                data = data.strip()
+                if name == b"event":
+                    is_error = data == b"error"
+                if name != b"data" or not data:
+                    continue
                 if data == b"[DONE]":
                     return
-                if data:
-                    is_empty = False
-                    chunk = await self._object(data)
-                    if "error" in chunk and "choices" not in chunk:
-                        raise ProviderFailed(f"{self._provider.name}: {_message(chunk)}")
-                    yield chunk
-            if is_empty:
+                chunk = await self._object(data)
+                self._check(chunk, is_error)
+                for choice in _choices(chunk):
+                    index = str(choice.get("index"))
+                    ends[index] = ends.get(index, False) or choice.get("finish_reason") is not None
+                yield chunk
+            if not ends:
                 raise ProviderFailed(f"{self._provider.name} answered no stream of chunks")
+            if not all(ends.values()):
+                raise ProviderFailed(f"{self._provider.name} broke off its answer")
+
+    def _check(self, answer: Json, is_error: bool = False) -> None:
+        """Raise ProviderFailed for an answer, or a part of one, that tells a failure."""
+        told = (part["error"] for part in (answer, *_choices(answer)) if part.get("error"))
+        error = next(told, answer if is_error else None)
+        if error is not None:
+            code = error.get("code") if isinstance(error, dict) else None
+            status = code if isinstance(code, int) and 400 <= code <= 599 else 0
+            raise ProviderFailed(f"{self._provider.name}: {read_message(error)}", status)
 
     async def _parts(self, response: "httpx.Response") -> AsyncGenerator[bytes]:
         size = 0
@@ -170,6 +192,7 @@ class ProviderClient:
         import httpx
 
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
+        problem = "cannot be reached"
         url = f"{self._provider.base_url}/{path}"
         try:
             # Redirects could lead to an address that nobody configured.
@@ -180,13 +203,14 @@ class ProviderClient:
                     "GET" if body is None else "POST", url, json=body, headers=self._headers, params=self._parameters
                 ) as response,
             ):
+                problem = "broke off its answer"
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 yield response
         except (httpx.TimeoutException, TimeoutError):
             raise ProviderFailed(f"{self._provider.name} did not answer within {self._seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ProviderFailed(f"{self._provider.name} cannot be reached: {type(error).__name__}") from None
+            raise ProviderFailed(f"{self._provider.name} {problem}: {type(error).__name__}") from None
 
     async def _refusal(self, response: "httpx.Response") -> ProviderFailed:
         text = b""
@@ -195,7 +219,7 @@ class ProviderClient:
             if len(text) > _ERROR_BYTES:
                 break
         try:
-            told = _message(jsontext.loads(text))
+            told = read_message(jsontext.loads(text))
         except HeddleError:
             told = text[:500].decode("utf-8", "replace")
         said = response.headers.get("retry-after", "")
@@ -215,11 +239,20 @@ def _authorization(provider: Provider, environment: Mapping[str, str]) -> dict[s
     return {"Authorization": f"Bearer {key}"}
 
 
-def _message(body: Any) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    if isinstance(error, dict):
-        error = error.get("message")
-    return str(error if error is not None else body)[:2000]
+def _choices(answer: Json) -> list[Json]:
+    found = answer.get("choices")
+    return [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+
+
+def read_message(body: Any) -> str:
+    """What a failure says; each provider has a form of its own."""
+    said = body
+    while isinstance(said, dict | list):
+        inner = next(filter(None, map(said.get, _TELLING)), None) if isinstance(said, dict) else (said or [None])[0]
+        if inner is None:
+            return jsontext.dumps(body)[:2000]
+        said = inner
+    return str(said)[:2000]
 
 
 CUSTOM = "custom::"
@@ -305,7 +338,9 @@ class Targets:
         described = await self._object(owner, str(stored.get("provider")), "Provider")
         if described is None:
             raise InvalidRequest(f"Could not find the Provider {owner} of {object_id}", param="model")
-        found = self._providers_at(str(described.get("base_url", "")).rstrip("/"), f"provider {owner}")[0]
+        there = self._providers_at(str(described.get("base_url", "")).rstrip("/"), f"provider {owner}")
+        # Several may share an address and differ in their keys.
+        found = next((provider for provider in there if provider.name == owner), there[0])
         headers = check_headers(described.get("extra_headers") or {})
         return Target(str(stored.get("name") or model_name), found, {**headers, **extra})
 

@@ -333,6 +333,18 @@ def test_a_provider_object_is_used_only_at_an_address_of_the_settings(ask: Wire,
     assert create(ask, "custom::fake::direct")["response"]["model"] == "direct"
 
 
+@pytest.mark.parametrize(("name", "key"), [("fake", f"Bearer {KEY}"), ("keyless", None)])
+def test_a_provider_object_has_the_key_of_its_name(
+    ask: Wire, provider: FakeProvider, name: str, key: str | None
+) -> None:
+    """Of several providers at one address the first one was asked, and paid."""
+    value = {"name": name, "base_url": provider.url, "api_key_name": "K"}
+    digest = publish(ask, name, value, builtin_object_class="Provider")
+    publish(ask, f"{name}-m", {"name": "m", "provider": digest, "max_tokens": 9}, builtin_object_class="ProviderModel")
+    assert "choices" in create(ask, f"custom::{name}::m")["response"]
+    assert provider.requests[-1]["headers"].get("Authorization") == key
+
+
 def test_addresses_of_providers_are_not_shown_to_everybody(ask: Wire) -> None:
     assert "providers" not in ask.client.get("/server_info").json()["settings"]
 

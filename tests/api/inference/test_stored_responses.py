@@ -208,6 +208,8 @@ def test_events_of_the_background_can_be_read_again(responses: Responses) -> Non
     assert again == events
     rest = events_of(responses.client.get(named, params={"stream": True, "starting_after": 3}))
     assert rest == events[4:]
+    refused = responses.client.get(named, params={"starting_after": 3})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "starting_after")
     plain = responses.create()
     refused = responses.client.get(f"/v1/responses/{plain['id']}", params={"stream": True})
     assert (refused.status_code, error_of(refused)["param"]) == (400, "stream")

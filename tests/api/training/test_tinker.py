@@ -57,6 +57,26 @@ def test_a_repeated_save_is_one(heddle: HeddleProcess) -> None:
     run.result(run.data())
 
 
+def test_files_of_a_checkpoint_are_loaded_in_ranges(heddle: HeddleProcess) -> None:
+    run = TinkerRun(heddle)
+    run.result(run.request("save_weights_external", path="outside", ttl_seconds=3600))
+    path = f"/api/v1/training_runs/{run.id}/checkpoints/external_weights/outside/external_weights_urls"
+    urls = httpx.get(heddle.url + path, headers=KEY).json()["urls"]
+    url = urls["adapter_config.json"]
+
+    def load(wanted: str) -> httpx.Response:
+        return httpx.get(url, headers={"range": wanted})
+
+    whole = httpx.get(url).content
+    assert (load("bytes=2-5").status_code, load("bytes=2-5").content) == (206, whole[2:6])
+    head = httpx.head(url, headers={"range": "bytes=2-5"})
+    assert (head.status_code, head.headers["content-length"], head.content) == (206, "4", b"")
+    for wanted, status in (("bytes=x", 400), ("pages=1-2", 400), ("bytes=5-2", 400), ("bytes=999999999-", 416)):
+        refused = load(wanted)
+        assert (refused.status_code, list(refused.json())) == (status, ["reason"])
+    assert refused.headers["content-range"] == f"bytes */{len(whole)}"
+
+
 @pytest.mark.parametrize("gone", ["all", "optimizer.safetensors"])
 def test_a_checkpoint_that_is_deleted_while_it_is_copied(heddle: HeddleProcess, gone: str) -> None:
     """Copies were 500 and left a model behind, or were acknowledged without the optimizer."""

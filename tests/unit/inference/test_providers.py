@@ -81,6 +81,91 @@ def test_answers_hold_nothing_that_cannot_be_stored() -> None:
             asyncio.run(client.complete({**BODY, "model": "model-oddly-wrong"}))
 
 
+_HE, _END = (
+    b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n',
+    b'data: {"choices": [{"finish_reason": "stop"}]}\n\n',
+)
+_BOOM = b'"error": {"message": "boom", "code": 429}'
+
+
+async def _stream(url: str) -> list[Any]:
+    return [chunk async for chunk in ProviderClient(Provider("p", url)).stream(BODY)]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        _HE + _END,
+        _HE + b"data: [DONE]\n\n" + _END,
+        b"\xef\xbb\xbf" + _HE + _END,
+        b": ping\n\nretry: 5\n\nevent: chunk\r\nid: 3\r\n"
+        + (_HE + _END).replace(b"\n", b"\r\n").replace(b"data: ", b"data:"),
+    ],
+    ids=["no end", "more behind the end", "byte order mark", "comments"],
+)
+def test_streams_are_read_in_every_form(raw: bytes) -> None:
+    with FakeProvider() as fake:
+        fake.raw = raw
+        chunks = asyncio.run(_stream(fake.url))
+    assert chunks[0] == {"choices": [{"delta": {"content": "he"}}]}
+    assert len(chunks) == 1 + (b"[DONE]" not in raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "status"),
+    [
+        (_HE, "p broke off its answer", 0),
+        (_END + _HE.replace(b'"delta"', b'"index": 1, "delta"'), "p broke off its answer", 0),
+        (_HE + b'data: {"choices": [], ' + _BOOM + b"}\n\n", "p: boom", 429),
+        (_HE + b'data: {"choices": [{"finish_reason": "error", ' + _BOOM + b"}]}\n\n", "p: boom", 429),
+        (_HE + b'event: error\ndata: {"message": "boom"}\n\n', "p: boom", 0),
+        (b"<html>", "p answered no stream of chunks", 0),
+    ],
+    ids=["cut", "one choice cut", "error beside choices", "error of a choice", "event", "page"],
+)
+def test_a_stream_that_fails_in_the_middle_is_no_answer(raw: bytes, reason: str, status: int) -> None:
+    """The half of an answer was stored and shown as a whole one."""
+    with FakeProvider() as fake:
+        fake.raw = raw
+        with pytest.raises(ProviderFailed) as failed:
+            asyncio.run(_stream(fake.url))
+    assert (failed.value.reason, failed.value.answered) == (reason, status)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"{" + _BOOM + b"}", "p: boom"),
+        (b'{"choices": [{"message": null, ' + _BOOM + b"}]}", "p: boom"),
+        (b"{}", "p answered no completion"),
+        (b'{"choices": 5}', "p answered no completion"),
+    ],
+)
+def test_200_alone_makes_no_answer(raw: bytes, reason: str) -> None:
+    with FakeProvider() as fake:
+        fake.raw = raw
+        with pytest.raises(ProviderFailed, match=reason):
+            asyncio.run(ProviderClient(Provider("p", fake.url)).complete(BODY))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"error": {"message": "boom", "type": "t"}}, "boom"),
+        ({"error": "boom"}, "boom"),
+        ([{"error": {"message": "boom", "code": 429}}], "boom"),
+        ({"message": "boom"}, "boom"),
+        ({"detail": [{"loc": ["body"], "msg": "boom"}]}, "boom"),
+        ({"errors": [{"message": "boom"}]}, "boom"),
+        ({"error": {"message": None}}, '{"error":{"message":null}}'),
+        ({}, "{}"),
+        ([], "[]"),
+    ],
+)
+def test_a_refusal_is_told_in_the_words_of_the_provider(body: Any, message: str) -> None:
+    assert providers.read_message(body) == message
+
+
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_answers_are_read_as_far_as_they_may_be_large(is_stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed, a provider's answer of a few MB was gigabytes here."""

@@ -150,6 +150,8 @@ async def retrieve_response(
         wire = found.running.wire
         assert isinstance(wire, ResponsesWire)
         return streams.answer(caller, _events(wire, found, -1 if starting_after is None else starting_after))
+    if starting_after is not None:
+        raise InvalidRequest("starting_after needs stream", param="starting_after")
     return plain_answer((await responses.find(owner, response_id)).body)
 
 

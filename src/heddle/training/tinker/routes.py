@@ -5,7 +5,6 @@ from typing import Annotated, TypeVar
 
 import orjson
 from fastapi import Header, Query, Request, Response
-from fastapi.responses import FileResponse
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound, ValidationFailed
@@ -19,7 +18,7 @@ from heddle.http.routing import (
     off_loop,
     validate_body,
 )
-from heddle.http.signing import Signer, check_address
+from heddle.http.signing import Download, Signer, check_address
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
 from heddle.store.control.training_models import ModelRow
@@ -436,7 +435,7 @@ async def read_external_urls(
     return answer({"urls": made, "expires": times.to_iso(sign.expires)})
 
 
-@router.get(f"/{DOWNLOAD}", response_class=FileResponse)
+@router.get(f"/{DOWNLOAD}", response_class=Download)
 async def download_external(path: str, file: str, expires: int, signature: str, tinker: TinkerDep) -> Response:
     """A file of a checkpoint, by an address of external_weights_urls; 403 for one that has ended or is made up."""
     await check_address(tinker.settings, signature, expires, DOWNLOAD, path, file)
@@ -444,7 +443,7 @@ async def download_external(path: str, file: str, expires: int, signature: str, 
     model = None if row is None else await tinker.model_of(row)
     if row is None or model is None or not (found := tinker.data / step_folder(model, row) / file).is_file():
         raise NotFound("The checkpoint was deleted")
-    return FileResponse(found, media_type="application/octet-stream", filename=file)
+    return Download(found, media_type="application/octet-stream", filename=file)
 
 
 async def _publish(tinker: Tinker, run_id: str, segment: str, name: str, caller: Caller, is_public: bool) -> Response:
