@@ -159,6 +159,48 @@ def test_embeddings_by_other_names(name: str) -> None:
     assert orjson.loads(start.attributes)["kind"] == "embedding" and [one.requests for one in end.usage] == [1]
 
 
+REQUESTS = {
+    "acompletion": "chat",
+    "aresponses": "chat",
+    "anthropic_messages": "chat",
+    "agenerate_content_stream": "generate_content",
+    "atext_completion": "text_completion",
+    "aembedding": "embeddings",
+}
+"""What the proxy of LiteLLM calls its requests, and the conventions."""
+
+
+@pytest.mark.parametrize(("name", "operation"), REQUESTS.items())
+def test_requests_of_the_proxy_of_litellm(name: str, operation: str) -> None:
+    """It names the functions that it calls, in both attributes."""
+    attributes = {
+        "gen_ai.operation.name": name,
+        "llm.request.type": name,
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.input.messages": text(HELLO),
+        "gen_ai.output.messages": text([{"role": "assistant", "parts": [], "finish_reason": "tool_calls"}]),
+        "gen_ai.completion.0.function_call.name": "add",
+        "gen_ai.completion.0.function_call.arguments": '{"a": 1}',
+    }
+    _, end = call_of(attributes)
+    assert [one.requests for one in end.usage] == [1]
+    agent = seen(span_of(attributes))
+    assert (agent.operation_name, agent.input_messages) == (operation, HELLO)
+    part = {"type": "tool_call", "name": "add", "arguments": {"a": 1}}
+    assert agent.output_messages == [{"role": "assistant", "parts": [part]}]
+
+
+def test_a_model_that_is_named_alone_was_not_asked() -> None:
+    """The proxy of LiteLLM copies the model and the user of a request to its spans of routes and dependencies."""
+    copied = {"gen_ai.request.model": "m", "litellm.metadata.user_api_key_end_user_id": "ann"}
+    start, end = call_of(copied)
+    assert (start.user, [one.requests for one in end.usage]) == ("ann", [])
+    assert "kind" not in orjson.loads(start.attributes) and seen(span_of(copied)).operation_name is None
+    asked = seen(span_of({**copied, "gen_ai.system": "openai"}))
+    assert asked.operation_name == "chat"
+
+
 @pytest.mark.parametrize("name", ["gen_ai.user", "llm.user"])
 def test_the_user_that_a_request_names(name: str) -> None:
     start, _ = call_of({"llm.request.type": "chat", name: "ann"})

@@ -86,8 +86,18 @@ _GENAI_OPERATIONS = frozenset(
         "text_completion",
     }
 )
-_EMBEDDINGS = frozenset(("embed", "embedding"))
-"""What Langtrace and LiteLLM call embeddings."""
+_OTHER_NAMES = {
+    **dict.fromkeys(("embed", "embedding", "aembedding"), "embeddings"),
+    **dict.fromkeys(
+        ("acompletion", "responses", "aresponses", "anthropic_messages", "aanthropic_messages"),
+        "chat",
+    ),
+    **dict.fromkeys(("agenerate_content", "generate_content_stream", "agenerate_content_stream"), "generate_content"),
+    "atext_completion": "text_completion",
+}
+"""What Langtrace and LiteLLM, which names its own functions, call requests to models."""
+_COPIED = ({"gen_ai.request.model"}, {"gen_ai.request.model", "gen_ai.conversation.id"})
+"""What proxies copy to each span of a request, also to those that ask no model."""
 INPUT, OUTPUT, SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"
 OFFERED = "gen_ai.request.tools"
 TOOLS, ARGUMENTS, RESULT = "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
@@ -114,8 +124,8 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
             into.operation_name = "chat"
     if into.operation_name is None:
         into.operation_name = _operation(span, into)
-    elif into.operation_name in _EMBEDDINGS:
-        into.operation_name = "embeddings"
+    else:
+        into.operation_name = _OTHER_NAMES.get(into.operation_name, into.operation_name)
 
 
 def _messages(span: OtelSpan, into: AgentSpan) -> None:
@@ -138,7 +148,9 @@ def _operation(span: OtelSpan, into: AgentSpan) -> str | None:
         return first
     if into.tool_name is not None:
         return "execute_tool"
-    return "chat" if into.request_model is not None or into.response_model is not None else None
+    if into.request_model is None and into.response_model is None:
+        return None
+    return None if GENAI.keys.intersection(span.attributes) in _COPIED else "chat"
 
 
 def read_attributes(values: Json, into: AgentSpan) -> None:
@@ -219,6 +231,7 @@ GENAI = Convention(
     more=MESSAGES,
     shared=frozenset({"server.address", "server.port"}),
     events=frozenset(EVENTS),
+    context={"user": ("litellm.metadata.user_api_key_end_user_id",)},
     derive=_derive,
     messages=_messages,
 )
