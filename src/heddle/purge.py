@@ -106,7 +106,7 @@ class Purges:
         """Files, tables and stored responses go with the calls and objects that name them, unless others do, too."""
         subject, name = job.body["subject"], job.body["id"]
         words = set(job.progress.get("words", ()))
-        levels, is_named = await self._settle(job, project, subject, name)
+        levels, is_named = await self._settle(project, subject, name)
         if subject == "object":
             for text in await self._store.erasure.object_texts(project, name):
                 words |= await self._words(project, text)
@@ -128,7 +128,7 @@ class Purges:
         await self._store.erasure.mentions(project, is_named, counts)
         await self._remove_unnamed(project, words, counts)
 
-    async def _settle(self, job: JobRow, project: str, subject: str, name: str) -> tuple[list[list[str]], NamedIn]:
+    async def _settle(self, project: str, subject: str, name: str) -> tuple[list[list[str]], NamedIn]:
         """The calls of a subject and what names it, once the jobs about it have ended, which may have stored more."""
         levels = await self._reach(project, subject, name)
         is_named = NamedIn(set().union(*levels), name)

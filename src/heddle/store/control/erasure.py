@@ -180,7 +180,7 @@ class Erasure(Repository):
 
     @reads
     def open_jobs(self, connection: sa.Connection, project: str) -> list[JobRow]:
-        """The jobs that wait or run and write to a project, but for purges: its own, and imports of several projects."""
+        """The jobs that wait or run and write to a project, but for purges: its own, and imports of others."""
         c, name = eval_jobs.c, refs.external_project(project)
         chosen = sa.or_(sa.and_(c.project_id == name, c.kind != PURGE_JOB), c.kind == IMPORT_JOB)
         found = EvalJobs.jobs.all(connection, EvalJobs.jobs.select(chosen, _IS_OPEN))
