@@ -15,6 +15,7 @@ from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, ans
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.folder import FileWriter
+from heddle.store.control.erasure import IMPORT_JOB
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
@@ -26,7 +27,6 @@ from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
 router = group("Projects")
-KIND = "import_archive"
 FOLDER = "imports"
 """Where archives wait for their job, below the data folder."""
 _ABANDONED_SECONDS = 86_400.0
@@ -65,15 +65,17 @@ async def import_archive(
         await form.receive(request.stream())
         form.require_file()
         await asyncio.to_thread(form.keep, lambda _: None)
-        projects = await asyncio.to_thread(_verify, writer.path, renamed)
+        projects = await asyncio.to_thread(_verify, writer.unfinished, renamed)
         for project in projects:
             caller.open(project)
-        body: Json = {"file": writer.path.name, "projects": renamed}
-        job = await jobs.submit(KIND, caller, projects[0], body)
+        path = writer.unfinished.replace(writer.path)
+        body: Json = {"file": path.name, "projects": renamed, "into": projects}
+        job = await jobs.submit(IMPORT_JOB, caller, projects[0], body)
         for project in map(refs.internal_project, projects):
             await store.audit_log.note(caller.user, "archive.import", project, {"job": job.id})
     except BaseException:
-        writer.path.unlink(missing_ok=True)
+        for path in (writer.unfinished, writer.path):
+            path.unlink(missing_ok=True)
         raise
     finally:
         await asyncio.to_thread(writer.discard)
@@ -81,18 +83,18 @@ async def import_archive(
 
 
 def _begin(folder: Path, check: Callable[[bytes], None]) -> "_Writer":
-    """A file that begins with a dot until it is whole; raises StorageFull."""
+    """A file that begins with a dot until it is verified; raises StorageFull."""
     with disk_failures():
         folder.mkdir(parents=True, exist_ok=True)
         return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7(), check)
 
 
 class _Writer(FileWriter):
-    """A file that gets its name when it is whole; `check` may refuse its beginning before that is written."""
+    """A file that is `unfinished` until it gets its path; `check` may refuse its beginning before that is written."""
 
     def __init__(self, file: IO[bytes], path: Path, check: Callable[[bytes], None]) -> None:
-        super().__init__(file, lambda unfinished, _: unfinished.replace(path))
-        self.path = path
+        super().__init__(file, lambda *_: None)
+        self.unfinished, self.path = Path(file.name), path
         self._check = check
 
     def write(self, chunk: bytes) -> None:
@@ -134,7 +136,7 @@ class Archives:
 
     def register(self, jobs: Jobs) -> None:
         """Offer them, and remove what was left by uploads that were cut off."""
-        jobs.register(KIND, self._import, self._close)
+        jobs.register(IMPORT_JOB, self._import, self._close)
         for path in self._folder.glob(".*"):
             if path.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
                 path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from heddle.http.own_bodies import OwnReq
 from heddle.http.routing import Admin, ResponseModel, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.erasure import PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
+from heddle.store.control.erasure import IMPORT_JOB, PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.project_tables import FoundCalls
 from heddle.training.service import Training
@@ -86,7 +86,7 @@ class Purges:
         return {"removed": {name: count for name, count in sorted(counts.items()) if count}}
 
     async def _project(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:
-        await self._end_jobs(job, project, await self._store.erasure.open_jobs(project))
+        await self._end_jobs(project, await self._store.erasure.open_jobs(project))
         models = [one for one in await self._store.train_models.all() if one.project_id == job.project_id]
         ids = sorted({*job.progress.get("models", ()), *(one.id for one in models)})
         await run.progress({"removed": counts, "models": ids})
@@ -106,7 +106,7 @@ class Purges:
         """Files, tables and stored responses go with the calls and objects that name them, unless others do, too."""
         subject, name = job.body["subject"], job.body["id"]
         words = set(job.progress.get("words", ()))
-        levels, is_named = await self._settle(job, project, subject, name)
+        levels, is_named = await self._settle(project, subject, name)
         if subject == "object":
             for text in await self._store.erasure.object_texts(project, name):
                 words |= await self._words(project, text)
@@ -124,17 +124,17 @@ class Purges:
             await self._payloads(project, is_named, counts)
         await self._store.erasure.named(project, subject, name, counts)
         await self._store.renew_caches([project])
-        await self._end_jobs(job, project, await self._mentioning(project, job, is_named))
+        await self._end_jobs(project, await self._mentioning(project, is_named))
         await self._store.erasure.mentions(project, is_named, counts)
         await self._remove_unnamed(project, words, counts)
 
-    async def _settle(self, job: JobRow, project: str, subject: str, name: str) -> tuple[list[list[str]], NamedIn]:
+    async def _settle(self, project: str, subject: str, name: str) -> tuple[list[list[str]], NamedIn]:
         """The calls of a subject and what names it, once the jobs about it have ended, which may have stored more."""
         levels = await self._reach(project, subject, name)
         is_named = NamedIn(set().union(*levels), name)
-        open_jobs = await self._mentioning(project, job, is_named)
+        open_jobs = await self._mentioning(project, is_named)
         if open_jobs:
-            await self._end_jobs(job, project, open_jobs)
+            await self._end_jobs(project, open_jobs)
             levels = await self._reach(project, subject, name)
             is_named = NamedIn(set().union(*levels), name)
         return levels, is_named
@@ -216,18 +216,21 @@ class Purges:
         with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
             return is_named(stream.read().decode("utf-8", "replace"))
 
-    async def _mentioning(self, project: str, job: JobRow, is_named: NamedIn) -> list[str]:
-        """The open jobs that are about the subject."""
-        found = [await self._jobs.read(job.project_id, one) for one in await self._store.erasure.open_jobs(project)]
-        said = {row.id: jsontext.dumps([row.id, row.body, row.caller, row.progress]) for row in found if row}
-        return [job_id for job_id, text in said.items() if is_named(text)]
+    async def _mentioning(self, project: str, is_named: NamedIn) -> list[JobRow]:
+        """The open jobs that are about the subject; what an archive holds is not known before it is stored."""
 
-    async def _end_jobs(self, job: JobRow, project: str, open_jobs: list[str]) -> None:
+        def is_about(row: JobRow) -> bool:
+            return row.kind == IMPORT_JOB or is_named(jsontext.dumps([row.id, row.body, row.caller, row.progress]))
+
+        return [row for row in await self._store.erasure.open_jobs(project) if is_about(row)]
+
+    async def _end_jobs(self, project: str, open_jobs: list[JobRow]) -> None:
         """Cancel jobs that would write what is removed; raises Conflict where they do not end."""
-        for job_id in open_jobs:
-            await self._jobs.cancel(job.project_id, job_id)
+        for row in open_jobs:
+            await self._jobs.cancel(row.project_id, row.id)
+        ids = {row.id for row in open_jobs}
         deadline = asyncio.get_running_loop().time() + _WAIT_SECONDS
-        while not set(open_jobs).isdisjoint(await self._store.erasure.open_jobs(project)):
+        while any(row.id in ids for row in await self._store.erasure.open_jobs(project)):
             if asyncio.get_running_loop().time() > deadline:
                 raise Conflict("Jobs of the project did not end in time; cancel them and purge again")
             await asyncio.sleep(0.2)

@@ -1,5 +1,6 @@
 """An archive into a running server: stored by a job, again without a change, never beyond what the key reaches."""
 
+import asyncio
 import json
 import os
 import time
@@ -10,10 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
+from heddle.errors import HeddleError
 from heddle.inference.served_model import TINY, TINY_FOLDER
+from heddle.remote import Remote
+from heddle.transfer.archive import ArchiveReader, Manifest
+from heddle.transfer.target import send_archive
 from tests.support import planted, scale
 from tests.support.archives import archive_of
 from tests.support.cli import heddle, make_key
+from tests.support.inprocess import running_services
 from tests.support.server import HeddleProcess
 
 OLD, NEW = "team/before", "other/after"
@@ -164,6 +170,36 @@ def test_one_too_large_is_refused(tmp_path: Path) -> None:
         answer = httpx.post(f"{process.url}/archives/import", files={"file": os.urandom(1 << 20)})
         assert answer.status_code == 413 and "max_archive" in answer.json()["reason"]
         assert list((tmp_path / "data" / "imports").glob("*")) == []
+
+
+@scale.on_sqlite
+def test_it_has_no_name_before_it_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a crash leaves of it is removed then, as of every upload that was cut off."""
+    found: list[str] = []
+    verify = ArchiveReader.verify
+
+    def note(self: ArchiveReader) -> Manifest:
+        found.extend(path.name[0] for path in (tmp_path / "imports").iterdir())
+        return verify(self)
+
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, client):
+            sent = await client.post("/archives/import", files={"file": archive_of(OLD)})
+            assert sent.status_code == 200, sent.text
+            job = await services.jobs.wait(OLD, sent.json()["job_id"])
+            assert job.state == "succeeded", job.error
+
+    monkeypatch.setattr(ArchiveReader, "verify", note)
+    asyncio.run(run())
+    assert found == ["."] and list((tmp_path / "imports").iterdir()) == []
+
+
+def test_who_waits_hears_that_the_project_was_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    monkeypatch.setattr(Remote, "upload", lambda *_, **__: {"job_id": "gone", "project_id": OLD})
+    monkeypatch.setattr(Remote, "post", lambda *_: {"jobs": []})
+    with pytest.raises(HeddleError, match="its project was erased meanwhile"):
+        send_archive("http://localhost", None, tmp_path / "a", [])
 
 
 def fill(client: httpx.Client, folder: Path) -> None:

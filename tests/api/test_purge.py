@@ -20,6 +20,8 @@ from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
 from heddle.store.control.erasure import SUBJECTS
 from heddle.store.sqlite.database import DATABASE
+from heddle.transfer.export import export
+from heddle.transfer.validation import ArchiveCheck
 from tests.conftest import Wire
 from tests.support import planted, scale
 from tests.support.clickhouse import clickhouse_process
@@ -280,3 +282,45 @@ def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3S
         assert left == []
         assert call_ids(client, OWN) == {staying[key] for key in ("call", "below") if key in staying}
         assert call_ids(client, OTHER) >= {*written, *others}
+
+
+@scale.on_sqlite
+@pytest.mark.parametrize(("subject", "name"), [("project", ""), ("call", f"call-of-{OWN}")])
+def test_an_import_stores_nothing_after_the_purge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: str, name: str
+) -> None:
+    """The job of an archive of several projects is the first one's."""
+    checked, going_on = threading.Event(), threading.Event()
+    check = ArchiveCheck.run
+
+    def hold(self: ArchiveCheck) -> None:
+        check(self)
+        checked.set()
+        going_on.wait()
+
+    async def run() -> None:
+        async with running_services(tmp_path / "source") as (services, client):
+            for project in (OTHER, OWN):
+                one = planted.call(project, f"call-of-{project}", f"trace-of-{project}", inputs={"text": MARKER})
+                stored = await client.post(f"/v2/{project}/calls/complete", json={"batch": [one]})
+                assert stored.status_code == 200, stored.text
+            await export(services.settings, tmp_path / "a", [], True)
+        monkeypatch.setattr("heddle.archives.ArchiveCheck.run", hold)
+        async with running_services(tmp_path / "target") as (services, client):
+            try:
+                sent = await client.post("/archives/import", files={"file": (tmp_path / "a").read_bytes()})
+                importing = sent.json()
+                assert importing["project_id"] == OTHER
+                assert await asyncio.to_thread(checked.wait, 60 * strain())
+                asked = await client.post("/project/purge", json={"project_id": OWN, "subject": subject, "id": name})
+                job = await services.jobs.wait(OWN, asked.json()["job_id"])
+                assert job.state == "succeeded", job.error
+            finally:
+                going_on.set()
+            ended = await services.jobs.wait(OTHER, importing["job_id"])
+            assert ended.state == "cancelled", ended
+            counted = await client.post("/calls/query_stats", json={"project_id": OWN})
+            assert counted.json()["count"] == 0
+            assert list((tmp_path / "target" / "imports").iterdir()) == []
+
+    asyncio.run(run())

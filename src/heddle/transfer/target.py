@@ -94,7 +94,9 @@ def send_archive(server: str, key: str | None, source: Path, renamed: Sequence[s
     asked = {"project_id": job["project_id"], "kinds": ["import_archive"], "limit": 1000}
     while True:
         jobs = retry(remote.post, "/evaluations/jobs/query", asked)["jobs"]
-        found = next(each for each in jobs if each["id"] == job["job_id"])
+        found = next((each for each in jobs if each["id"] == job["job_id"]), None)
+        if found is None:
+            raise HeddleError(f"{server} has no job for {source} any more: its project was erased meanwhile")
         if found["ended_at"] is not None:
             break
         time.sleep(_LOOK_SECONDS)

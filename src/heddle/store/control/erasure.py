@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from heddle.store.control.agents.spans import renew_traces
 from heddle.store.control.audit import audit_log
-from heddle.store.control.eval_jobs import OPEN, eval_jobs, replay_items
+from heddle.store.control.eval_jobs import OPEN, EvalJobs, JobRow, eval_jobs, replay_items
 from heddle.store.control.feedback import feedback
 from heddle.store.control.files import files
 from heddle.store.control.metric_series import metric_points, metric_series, metric_streams
@@ -41,6 +41,8 @@ SubjectKind = Literal["call", "trace", "thread", "user", "object", "project"]
 SUBJECTS: tuple[SubjectKind, ...] = get_args(SubjectKind)
 PURGE_JOB = "purge"
 """The kind of the jobs that do it."""
+IMPORT_JOB = "import_archive"
+"""The kind of the jobs that may write anything to each project of `into` in their body."""
 ERASED_USER = "(erased)"
 """Stands where rows that others need name a user who was erased."""
 
@@ -177,11 +179,12 @@ class Erasure(Repository):
                 await self._remove(erased, chosen, counts)
 
     @reads
-    def open_jobs(self, connection: sa.Connection, project: str) -> list[str]:
-        """The ids of the jobs of a project that wait or run, but for purges."""
-        c = eval_jobs.c
-        mine = sa.and_(c.project_id == refs.external_project(project), c.kind != PURGE_JOB)
-        return list(connection.execute(sa.select(c.id).where(mine, _IS_OPEN)).scalars())
+    def open_jobs(self, connection: sa.Connection, project: str) -> list[JobRow]:
+        """The jobs that wait or run and write to a project, but for purges: its own, and imports of others."""
+        c, name = eval_jobs.c, refs.external_project(project)
+        chosen = sa.or_(sa.and_(c.project_id == name, c.kind != PURGE_JOB), c.kind == IMPORT_JOB)
+        found = EvalJobs.jobs.all(connection, EvalJobs.jobs.select(chosen, _IS_OPEN))
+        return [row for row in found if row.project_id == name or name in row.body.get("into", ())]
 
     @reads
     def copies(self, connection: sa.Connection, found: FoundCalls) -> tuple[list[str], list[tuple[str, int]]]:
