@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     pass
 
 _POLL_SECONDS = 0.5
+_ended: list[int] = []
+"""The signals that ended the command."""
 app = typer.Typer(
     name="heddle",
     help="One self-hosted server for tracing, evaluating, serving and training language models.",
@@ -233,8 +235,6 @@ def back_up(
     settings = load_settings(data=data, config=config)
     if (every is not None or keep is not None) and backup.TIME not in target:
         raise typer.BadParameter(f"--every and --keep make many backups: TARGET needs {backup.TIME} in its name")
-    # Ends in order, so that nothing half written stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if every is None:
         typer.echo(backup.back_up(settings, target, keep, verify))
     else:
@@ -242,6 +242,8 @@ def back_up(
 
 
 def _tell_backup(told: str, is_failure: bool) -> None:
+    if _ended:
+        raise typer.Exit  # SQLite passes over what is raised inside a function of its own
     now = times.to_iso(times.now())[:19]
     typer.echo(f"{now}Z {'backup failed: ' if is_failure else ''}{told}", err=is_failure)
 
@@ -310,16 +312,32 @@ def _open_standard_files() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
+def _end_in_order(number: int, _frame: object) -> None:
+    """As at Ctrl-C: what is half written is removed."""
+    _ended.append(number)
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> None:
     """Run the command line; a failure that has a reason is one line on stderr."""
     _open_standard_files()
+    signal.signal(signal.SIGTERM, _end_in_order)
+    try:
+        _run()
+    finally:
+        if _ended:
+            typer.echo("heddle: ended by SIGTERM", err=True)
+            sys.exit(128 + _ended[0])
+
+
+def _run() -> None:
     try:
         try:
             app(args=_arguments(sys.argv[1:]), prog_name="heddle")
         finally:
             sys.stdout.flush()
     except Exception as error:
-        if (reason := explain(error)) is None:
+        if _ended or (reason := explain(error)) is None:
             raise
         if isinstance(error, OSError):
             # Python would write once more at its end what could not be written, and say so.

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import math
 import os
+import sqlite3
 import threading
 import time
 import uuid
@@ -19,6 +21,7 @@ from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
 from heddle.store.control.erasure import SUBJECTS
+from heddle.store.integrity import SqliteIntegrity
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer.export import export
 from heddle.transfer.validation import ArchiveCheck
@@ -324,3 +327,21 @@ def test_an_import_stores_nothing_after_the_purge(
             assert list((tmp_path / "target" / "imports").iterdir()) == []
 
     asyncio.run(run())
+
+
+@scale.on_sqlite
+def test_rows_have_checksums_after_the_database_was_written_anew(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, client):
+            asked = await client.post("/project/purge", json={"project_id": OWN, "subject": "user", "id": "ada"})
+            job = await services.jobs.wait(OWN, asked.json()["job_id"])
+            assert job.state == "succeeded", job.error
+            costs = {"costs": {"priced": {"prompt_token_cost": 1, "completion_token_cost": 1}}}
+            made = await client.post("/cost/create", json={"project_id": OWN, **costs})
+            assert made.status_code == 200, made.text
+
+    asyncio.run(run())
+    assert SqliteIntegrity(tmp_path / DATABASE).check_rows(math.inf).problems == []
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as raw:
+        for table in ("eval_jobs", "costs"):
+            assert raw.execute(f"SELECT count(*), count(crc) FROM {table}").fetchone() == (1, 1)

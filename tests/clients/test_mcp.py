@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -329,6 +331,41 @@ def test_over_http_each_request_reads_with_its_own_key(scene: Scene) -> None:
     assert not found and "calls 1 to 1 of 1" in text
     assert all(failed and "answered 401" in said for failed, said in refused)
     assert "Traceback" not in told
+
+
+def test_a_client_that_goes_away_while_it_asks_is_no_fault(scene: Scene) -> None:
+    port = free_port()
+    words = [sys.executable, "-m", "heddle", "mcp", "--http", str(port), "--server", scene.process.url]
+    served = subprocess.Popen(words, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE, text=True)
+    try:
+        _over_http(port, scene.reader)
+        head = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+        head += "accept: application/json, text/event-stream\r\ncontent-length: 100\r\n\r\n{"
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(head.encode())
+        _over_http(port, scene.reader)
+    finally:
+        served.terminate()
+        _, told = served.communicate(timeout=30)
+    assert told == "heddle: ended by SIGTERM\n" and served.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_over_stdio_a_signal_ends_it_at_once(scene: Scene, number: signal.Signals) -> None:
+    words = [sys.executable, "-m", "heddle", "mcp", "--server", scene.process.url]
+    served = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert served.stdin is not None and served.stdout is not None
+    with served:
+        started = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": started}
+        served.stdin.write(json.dumps(asked).encode() + b"\n")
+        served.stdin.flush()
+        assert json.loads(served.stdout.readline())["id"] == 1
+        served.send_signal(number)
+        try:
+            assert served.wait(60) == -number
+        finally:
+            served.kill()
 
 
 def test_a_server_without_keys_is_not_shown_to_the_network(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from heddle.evals import monitors
 from heddle.evals.monitors import Monitors
 from heddle.settings import Settings
-from heddle.store.control.monitors import AlertRow
+from heddle.store.control.monitors import AlertRow, DeliveryRow
 from heddle.store.sqlite.store import open_store
 from heddle.trace.alerts import service
 from heddle.trace.alerts.service import AlertService
@@ -87,6 +87,31 @@ def test_a_message_that_cannot_be_made_counts_its_attempt(tmp_path: Path, monkey
             assert (outcomes, message.attempts, message.error) == (["put_off"], 1, "Internal server error")
         finally:
             await alerts.stop()
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_receiver_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await open_store(Settings(data=str(tmp_path)))
+        waiting = [("loud", "a", "dead")] * 3 + [("loud", "a", "live"), ("quiet", "b", "")]
+        try:
+            for alert, project in (("a", "loud"), ("b", "quiet")):
+                row = AlertRow(
+                    id=alert, project=project, name="n", is_enabled=False, rule={}, secret="s", created_at=1,
+                    created_by="u",
+                )  # fmt: skip
+                assert await store.alerts.create(row, 1)
+            for at, (project, alert, target) in enumerate(waiting, 1):
+                message = DeliveryRow(
+                    id=f"m{at}", alert_id=alert, project=project, event="alert.test", body="{}", created_at=at,
+                    next_at=at, target=target,
+                )  # fmt: skip
+                assert await store.alert_deliveries.add([message])
+            taken = [await store.alert_deliveries.take(100) for _ in waiting]
+            assert [row.id for row in taken if row] == ["m1", "m5", "m4", "m2", "m3"]
+        finally:
             await store.close()
 
     asyncio.run(main())

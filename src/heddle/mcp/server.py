@@ -1,7 +1,9 @@
 """The server: its tools, over stdio for one assistant, or over HTTP with each caller's own key."""
 
 import inspect
+import logging
 import os
+import signal
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
+from starlette.requests import ClientDisconnect
 
 import heddle
 from heddle.errors import HeddleError
@@ -99,7 +102,15 @@ def _with_project(tool: Callable[..., str], remote_of: RemoteOf, default: str | 
 def serve_stdio(server: str | None, key: str | None, project: str | None) -> None:
     """Serve one assistant over standard input and output, with one key."""
     remote = Remote(server, key)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Nothing is half done, and an end in order waits for the thread that reads standard input.
+        signal.signal(number, signal.SIG_DFL)
     build(lambda _: remote, project or os.environ.get(PROJECT_VARIABLE)).run()
+
+
+def _is_no_disconnect(record: logging.LogRecord) -> bool:
+    """False for what the package logs, with a traceback, of a client that went away while it sent its request."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
 
 
 def _require_keys(remote: Remote, host: str) -> None:
@@ -131,4 +142,6 @@ def serve_http(server: str | None, project: str | None, host: str, port: int) ->
         return remotes.setdefault(key, Remote(server, key, from_environment=False))
 
     built = build(remote_of, project or os.environ.get(PROJECT_VARIABLE))
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_no_disconnect)
     built.run("streamable-http", host=host, port=port, stateless_http=True)

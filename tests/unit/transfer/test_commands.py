@@ -115,3 +115,34 @@ def test_unknown_projects_are_named(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     renamed = heddle("import", "archive", tmp_path / "a", "--data", tmp_path / "target", "--project", "team/other=x/y")
     assert renamed.returncode == 1 and "holds no project 'team/other'; it holds team/source" in renamed.stderr
+
+
+_SIGNALLED = """
+import asyncio, os, signal, sqlite3, sys
+from heddle.cli import main
+from heddle.store import backup
+from heddle.transfer.export import Export
+
+async def write(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(3600)
+
+def copy(*_):
+    # SQLite passes over what is raised inside a function of its own.
+    raw = sqlite3.connect(":memory:")
+    raw.create_function("end", 0, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    raw.execute("SELECT end()")
+
+Export.write, backup._copy = write, copy
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [("export", "made/a", "--json"), ("backup", "made/{time}", "--every", "1d")])
+def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with HeddleProcess(tmp_path / "data", model="none"):
+        pass
+    command = [sys.executable, "-c", _SIGNALLED, *words, "--data", "data"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "heddle: ended by SIGTERM\n")
+    assert [path.name for path in (tmp_path / "made").iterdir() if path.name != ".lock"] == []

@@ -210,14 +210,18 @@ class Deliveries(JobQueue[DeliveryRow]):
         return known
 
     async def take(self, now: int, held: Collection[str] = ()) -> DeliveryRow | None:
-        """Begin to send the message whose time came first."""
+        """Begin to send the message of the project, and there of the target, to which the fewest are being sent."""
         return await self._executor.write(
             lambda connection: self._take(connection, self._next, now, LEASE_SECONDS, held=list(held))
         )
 
     @cached_property
     def _next(self) -> sa.Select[Any]:
-        return self._select_free(_d.next_at <= NOW, order_by=[_d.next_at])
+        other = alert_deliveries.alias()
+        at_work = sa.select(sa.func.count()).where(other.c.state == RUNNING, other.c.project == _d.project)
+        same = at_work.where(other.c.alert_id == _d.alert_id, other.c.target == _d.target)
+        order = (at_work.scalar_subquery(), same.scalar_subquery(), _d.next_at)
+        return self._select_free(_d.next_at <= NOW, order_by=order)
 
     async def put_back(self, row: DeliveryRow, next_at: int) -> None:
         """Let a message of this server wait again, with what it knows of its attempts."""

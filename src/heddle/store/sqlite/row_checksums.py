@@ -59,7 +59,7 @@ def watch(raw: sqlite3.Connection) -> None:
         change = f"OLD.{COLUMN} - {checksum_sql(columns, 'OLD.')} + {new}"
         for name, event, value in (("made", "INSERT", new), ("changed", f"UPDATE OF {names}", change)):
             raw.execute(
-                f"""CREATE TEMP TRIGGER {table}_checksum_{name} AFTER {event} ON main.{table}
+                f"""CREATE TEMP TRIGGER IF NOT EXISTS {table}_checksum_{name} AFTER {event} ON main.{table}
                 BEGIN UPDATE {table} SET {COLUMN} = {value} WHERE {where}; END"""
             )
 

@@ -147,6 +147,8 @@ def _rewrite(session: Session) -> None:
         raw.execute("VACUUM")
     finally:
         raw.execute("PRAGMA temp_store = MEMORY")
+        # A connection whose setting changes loses its triggers.
+        row_checksums.watch(raw)
 
 
 class SqliteStore(Store):
