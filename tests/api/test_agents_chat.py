@@ -69,6 +69,27 @@ def test_a_turn(wire: Wire, turn: Trace) -> None:
     assert view["feedback"] is None and view["trace_id"] == turn.trace_id
 
 
+def test_spans_of_other_kinds_lie_between(wire: Wire) -> None:
+    """What a program's own spans hold belongs to the agent above them, in its place and said once."""
+    trace = Trace()
+    request = trace.span("POST /ask")
+    agent = trace.agent("clerk", request, user="Weather?", gen_ai__output__messages=messages(("assistant", "Rain.")))
+    step = trace.span("attempt", trace.span("step", agent))
+    trace.chat(step, "Weather?", "Let me look")
+    trace.tool("weather", "{}", "rain", agent)
+    trace.chat(trace.span("step", agent), answer="Rain.")
+    export(wire, trace)
+    view = chat(wire, trace)
+    assert told(view) == [
+        ("user_message", "Weather?"),
+        ("agent_start", "clerk"),
+        ("assistant_message", "Let me look"),
+        ("tool_call", "weather"),
+        ("assistant_message", "Rain."),
+    ]
+    assert [message["agent_name"] for message in view["messages"]] == ["User", *["clerk"] * 4]
+
+
 def test_prompt_and_answer_of_an_agent(wire: Wire) -> None:
     """Where only the agent's span tells them they are shown; where a model below repeats the answer, it is not."""
     alone = Trace()

@@ -208,6 +208,30 @@ def test_runs_of_google_adk_say_what_was_asked_and_answered() -> None:
     assert [message["parts"] for message in found.choices[0].messages] == [HI[0]["parts"]]
 
 
+def test_messages_of_a_model_are_read_before_its_step() -> None:
+    """OpenLLMetry's spans of LlamaIndex's models are steps, too, whose input and output are LlamaIndex's objects."""
+    step = {"traceloop.span.kind": "task", "traceloop.entity.input": "{}", "traceloop.entity.output": '{"raw": 1}'}
+    told = {"gen_ai.input.messages": text(HELLO), "gen_ai.output.messages": text(HI)}
+    agent = of({**step, **told, "gen_ai.operation.name": "chat"})
+    assert (agent.operation_name, agent.input_messages, agent.output_messages) == ("chat", HELLO, HI)
+
+
+def test_a_step_that_calls_a_tool_is_one() -> None:
+    """OpenLLMetry's span of LlamaIndex's step, which is told by the tool's name."""
+    step = {"traceloop.span.kind": "task", "traceloop.entity.name": "Agent.task"}
+    agent = of(
+        {
+            **step,
+            "traceloop.entity.output": '{"tool_output": "18"}',
+            "tool.name": "get_weather",
+            "tool.arguments": '{"city": "Paris"}',
+        }
+    )
+    assert (agent.operation_name, agent.tool_name) == ("execute_tool", "get_weather")
+    assert orjson.loads(agent.tool_call_arguments or "") == {"city": "Paris"}
+    assert orjson.loads(agent.tool_call_result or "") == {"tool_output": "18"}
+
+
 def test_agents_of_traceloop_say_what_their_function_was_given_and_gave() -> None:
     entity = {"traceloop.entity.input": '{"args":["hello"],"kwargs":{}}', "traceloop.entity.output": '"hi"'}
     agent = of({"traceloop.span.kind": "agent", "traceloop.entity.name": "clerk", **entity})

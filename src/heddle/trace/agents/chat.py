@@ -25,6 +25,8 @@ from heddle.trace.agents.responses import AgentChatMessage, AgentConversationCha
 from heddle.trace.agents.timeline import COSTS, EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
 from heddle.trace.prices import default_prices
 from heddle.wire import jsontext, refs, times
+from heddle.wire.batched import batched
+from heddle.wire.calls import CallsQuery, Filter
 from heddle.wire.inference import sum_of_costs
 from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
@@ -33,6 +35,8 @@ _AHEAD = 64
 _TALKS = frozenset(MODEL_OPERATIONS) - {"embeddings"}
 _HEARD = frozenset(("", INVOKE_AGENT, EXECUTE_TOOL))
 _TOGETHER = 32
+_MOST_BETWEEN = 32
+"""Spans that tell nothing between two that do, one below the other; behind more, the lower one is told as a root."""
 _TURNS = 16
 _ANSWER_TOTALS = ("reasoning_tokens", "input_tokens", "output_tokens", *COSTS)
 Payload = dict[str, Any]
@@ -342,7 +346,34 @@ class _Writer:
             yield piece
 
     async def _nodes(self, trace_ids: list[str]) -> dict[str, list[Node]]:
-        return await self.store.agent_spans.nodes(self.project, trace_ids, self.since)
+        """The spans of traces; below other spans, which tell nothing, they hang on the nearest above these."""
+        traces = await self.store.agent_spans.nodes(self.project, trace_ids, self.since)
+        told = {(trace_id, node.span_id) for trace_id, nodes in traces.items() for node in nodes}
+        above: dict[tuple[str, str], str] = {}
+        missing = {(node.trace_id, node.parent_span_id) for nodes in traces.values() for node in nodes} - told
+        for _ in range(_MOST_BETWEEN):
+            found = await self._parents({(trace_id, span_id) for trace_id, span_id in missing if span_id})
+            above |= found
+            missing = {(trace_id, parent) for (trace_id, _), parent in found.items()} - told - above.keys()
+
+        def nearest(node: Node) -> Node:
+            at = node.parent_span_id
+            for _ in range(_MOST_BETWEEN):
+                if (node.trace_id, at) in told:
+                    return node._replace(parent_span_id=at)
+                at = above.get((node.trace_id, at), "")
+            return node
+
+        return {trace_id: [nearest(node) for node in nodes] for trace_id, nodes in traces.items()}
+
+    async def _parents(self, spans: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """The parents of spans, given and keyed by trace and id, as far as their calls are here; empty for roots."""
+        found: dict[tuple[str, str], str] = {}
+        for some in batched({span_id for _, span_id in spans}):
+            query = CallsQuery(self.project, Filter(call_ids=tuple(some)), columns=frozenset())
+            async for rows in self.store.calls.stream(query):
+                found |= {(row.trace_id, row.id): row.parent_id or "" for row in rows}
+        return {place: found[place] for place in spans & found.keys()}
 
     async def _turn(self, trace_id: str, timeline: Timeline) -> AsyncIterator[bytes]:
         header = _header(trace_id, timeline, self.pricing)

@@ -304,6 +304,7 @@ _PROPERTIES = "traceloop.association.properties."
 _FIRST_ROLE = "gen_ai.prompt.0.role"
 _FUNCTIONS = ("llm.request.functions.", "gen_ai.request.functions.")
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
+_TOOL, _ARGUMENTS = "tool.name", "tool.arguments"
 
 
 def _derive_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
@@ -313,7 +314,7 @@ def _derive_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
     system = values.get("gen_ai.system")
     if isinstance(system, str) and system != system.lower():
         offer(into, "provider_name", system.lower())
-    offer_name(into, to_text(values.get("traceloop.entity.name")))
+    offer_name(into, to_text(values.get(_TOOL, values.get("traceloop.entity.name"))))
 
 
 def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
@@ -326,11 +327,14 @@ def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
             offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
     given, came = values.get(_INPUT), values.get(_OUTPUT)
     if into.operation_name == "execute_tool":
-        offer(into, "tool_call_arguments", to_json_text(_bare(given)))
+        offer(into, "tool_call_arguments", to_json_text(_bare(given if given is not None else values.get(_ARGUMENTS))))
         offer(into, "tool_call_result", to_json_text(_bare(came)))
-    else:
-        offer(into, "input_messages", [text_message("user", _said(given))] if given else None)
-        offer(into, "output_messages", [text_message("assistant", _said(came))] if came else None)
+        return
+    # LlamaIndex's models have messages beside the step that they are.
+    if given and INPUT not in values:
+        offer(into, "input_messages", [text_message("user", _said(given))])
+    if came and OUTPUT not in values:
+        offer(into, "output_messages", [text_message("assistant", _said(came))])
 
 
 def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
@@ -362,7 +366,9 @@ def _bare(value: Any) -> Any:
 def _operation_of_openllmetry(values: Json) -> str | None:
     asked_for = to_text(values.get("llm.request.type"))
     if asked_for is None:
-        return "chat" if _FIRST_ROLE in values else OPERATIONS.get(str(values.get("traceloop.span.kind")))
+        # The step of LlamaIndex that calls a tool is a task as all of its steps.
+        kind = "tool" if _TOOL in values else str(values.get("traceloop.span.kind"))
+        return "chat" if _FIRST_ROLE in values else OPERATIONS.get(kind)
     # Anthropic's chats are called completions.
     return "chat" if _FIRST_ROLE in values and asked_for == "completion" else _TYPES.get(asked_for, asked_for)
 
