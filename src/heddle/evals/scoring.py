@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from heddle.auth import Caller, Scope
-from heddle.errors import HeddleError, InvalidRequest
-from heddle.evals.jobs import JobRun, Jobs
+from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.evals.jobs import JobCancelled, JobRun, Jobs
 from heddle.evals.objects import CLASS_NAME, ObjectReader, find_calls, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
 from heddle.evals.run import SCORER, derived_id, end_of, score_feedback
@@ -172,20 +172,34 @@ class Scoring:
         return list(await asyncio.gather(*map(score, dict.fromkeys(call_ids))))
 
     async def _score_calls(self, job: JobRow, run: JobRun) -> Json:
-        spec = ScoreCallsSpec(**job.body)
-        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs)
+        spec, reader = ScoreCallsSpec(**job.body), ObjectReader(self._store, run.caller)
+        scorers = await read_scorers(reader, spec.scorer_refs)
         names = dict.fromkeys(scorer.op_name for scorer in scorers)
         ops = {name: (await self._records.placeholder_op(run.caller, job.project_id, name)).ref for name in names}
         ask = Asker(self._completions, run.caller, job.project_id)
         scoring = _ScoringRun(self._records, run.caller, job, spec, scorers, ops, ask, self._parallel)
         reported = time.monotonic()
         for start in range(0, len(spec.call_ids), PART):
+            await _require_trigger(reader, spec)
             await scoring.score_part(spec.call_ids[start : start + PART])
             if time.monotonic() - reported > 1.0:
                 reported = time.monotonic()
                 await run.progress({"calls": len(spec.call_ids), **scoring.figures})
         await run.progress({"calls": len(spec.call_ids), **scoring.figures})
         return scoring.figures
+
+
+async def _require_trigger(reader: ObjectReader, spec: ScoreCallsSpec) -> None:
+    """Raise JobCancelled where the monitor that caused the job was deleted or switched off."""
+    if not spec.trigger_ref:
+        return
+    name = spec.trigger_ref.rpartition(":")[0]
+    try:
+        monitor = await reader.read(f"{name}:latest", "The monitor")
+    except NotFound:
+        raise JobCancelled(f"The monitor {name.rpartition('/')[2]} was deleted") from None
+    if monitor.value.get("active") is not True:
+        raise JobCancelled(f"The monitor {monitor.target.name} was switched off")
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/watched"
+LOCAL = {"user": "local", "grants": [["", ["admin", "annotate", "delete", "read", "write"]]], "key_id": None}
 Json = dict[str, Any]
 EXISTS = {"$expr": {"$gt": [{"$getField": "inputs.n"}, {"$literal": 1}]}}
 
@@ -321,3 +322,24 @@ async def test_a_monitor_that_cannot_score_is_logged_once(watch: Watch, caplog: 
     told = [record.getMessage() for record in caplog.records if record.name == "heddle.monitors"]
     assert len(told) == 1 and told[0].startswith("monitor bad does not score: sampling_rate is 'xxx")
     assert len(told[0]) < 300
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_monitor_that_is_off_or_gone_scores_no_more(watch: Watch, is_deleted: bool) -> None:
+    """What waits in the queue ends, too: each score may cost money."""
+    call, scorer = await watch.write(output="{}"), await watch.trace.scorer("ValidJSONScorer")
+    ref, caller = await watch.monitor(scorers=[scorer]), Caller.from_json(LOCAL)
+    scoring, jobs = watch.services.scoring, watch.services.jobs
+
+    async def ended() -> tuple[str, str | None, Json | None]:
+        job = await scoring.submit(caller, PROJECT, [call], [scorer], trigger_ref=refs.to_internal(ref))
+        found = await jobs.wait(PROJECT, job.id)
+        return found.state, found.error, found.result
+
+    assert await ended() == ("succeeded", None, {"scored": 1, "skipped": 0, "failed": 0})
+    if is_deleted:
+        await watch.trace.post("/obj/delete", project_id=PROJECT, object_id="mon")
+        assert await ended() == ("cancelled", "The monitor mon was deleted", None)
+    else:
+        await watch.monitor(scorers=[scorer], active=False)
+        assert await ended() == ("cancelled", "The monitor mon was switched off", None)
