@@ -12,7 +12,6 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
-from starlette.requests import ClientDisconnect
 
 import heddle
 from heddle.errors import HeddleError
@@ -110,7 +109,8 @@ def serve_stdio(server: str | None, key: str | None, project: str | None) -> Non
 
 def _is_no_disconnect(record: logging.LogRecord) -> bool:
     """False for what the package logs, with a traceback, of a client that went away while it sent its request."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ != "ClientDisconnect"
 
 
 def _require_keys(remote: Remote, host: str) -> None:
