@@ -109,7 +109,8 @@ def serve_stdio(server: str | None, key: str | None, project: str | None) -> Non
 
 def _is_no_disconnect(record: logging.LogRecord) -> bool:
     """False for what the package logs, with a traceback, of a client that went away while it sent its request."""
-    return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ != "ClientDisconnect"
 
 
 def _require_keys(remote: Remote, host: str) -> None:
