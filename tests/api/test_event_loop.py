@@ -215,6 +215,8 @@ def test_an_export_of_empty_spans(client: httpx.Client) -> None:
 
 
 def test_lags_and_refusals_are_counted(client: httpx.Client) -> None:
+    path, make, status = HOSTILE["30 MiB of empty rows"]
+    assert client.post(path, content=make(), headers={"content-type": "application/json"}).status_code == status
     text = client.get("/metrics").text
     counted = re.search(r"(?m)^heddle_event_loop_lag_seconds_count (\S+)", text)
     refused = re.search(r'(?m)^heddle_refused_total\{limit="max_json_nodes"\} (\S+)', text)
