@@ -15,7 +15,7 @@ pytest.importorskip("cryptography")
 def test_a_secret_is_read_again_in_its_place_only(tmp_path: Path) -> None:
     secrets = Secrets(Settings(data=str(tmp_path)))
     stored = secrets.encrypt("sk-größe", "providers openai")
-    assert "sk" not in stored and stored != secrets.encrypt("sk-größe", "providers openai")
+    assert "sk-gr" not in stored and stored != secrets.encrypt("sk-größe", "providers openai")
     assert Secrets(Settings(data=str(tmp_path))).decrypt(stored, "providers openai") == "sk-größe"
     with pytest.raises(SecretUnreadable, match="providers other"):
         secrets.decrypt(stored, "providers other")

@@ -138,7 +138,10 @@ main()
 """
 
 
-@pytest.mark.parametrize("words", [("export", "made/a", "--json"), ("backup", "made/{time}", "--every", "1d")])
+_EXPORT = pytest.param(("export", "made/a", "--json"), marks=pytest.mark.thorough)
+
+
+@pytest.mark.parametrize("words", [_EXPORT, ("backup", "made/{time}", "--every", "1d")])
 def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...]) -> None:
     with HeddleProcess(tmp_path / "data", model="none"):
         pass
