@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +26,6 @@ from heddle.key_commands import commands as keys
 from heddle.limit_commands import commands as limiting
 from heddle.transfer import commands as transfer
 from heddle.wire import times
-
-if TYPE_CHECKING:
-    pass
 
 _POLL_SECONDS = 0.5
 _ended: list[int] = []
@@ -312,10 +310,13 @@ def _open_standard_files() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-def _end_in_order(number: int, _frame: object) -> None:
+def _end_in_order(number: int, frame: FrameType | None) -> None:
     """As at Ctrl-C: what is half written is removed."""
     _ended.append(number)
-    signal.raise_signal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
+    # Shells let what they begin in the background ignore Ctrl-C, which this is not.
+    end = handler if callable(handler) else signal.default_int_handler
+    end(signal.SIGINT, frame)
 
 
 def main() -> None:

@@ -138,14 +138,16 @@ main()
 """
 
 
-_EXPORT = pytest.param(("export", "made/a", "--json"), marks=pytest.mark.thorough)
+_IN_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""As shells begin what is not to be ended by Ctrl-C."""
 
 
-@pytest.mark.parametrize("words", [_EXPORT, ("backup", "made/{time}", "--every", "1d")])
-def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("before", [(), _IN_BACKGROUND], ids=["foreground", "background"])
+@pytest.mark.parametrize("words", [("export", "made/a", "--json"), ("backup", "made/{time}", "--every", "1d")])
+def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...], before: tuple[str, ...]) -> None:
     with HeddleProcess(tmp_path / "data", model="none"):
         pass
-    command = [sys.executable, "-c", _SIGNALLED, *words, "--data", "data"]
+    command = [*before, sys.executable, "-c", _SIGNALLED, *words, "--data", "data"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "heddle: ended by SIGTERM\n")
     assert [path.name for path in (tmp_path / "made").iterdir() if path.name != ".lock"] == []
