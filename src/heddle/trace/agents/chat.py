@@ -352,7 +352,9 @@ class _Writer:
         above: dict[tuple[str, str], str] = {}
         missing = {(node.trace_id, node.parent_span_id) for nodes in traces.values() for node in nodes} - told
         for _ in range(_MOST_BETWEEN):
-            found = await self._parents({(trace_id, span_id) for trace_id, span_id in missing if span_id})
+            if not (asked := {(trace_id, span_id) for trace_id, span_id in missing if span_id}):
+                break
+            found = await self._parents(asked)
             above |= found
             missing = {(trace_id, parent) for (trace_id, _), parent in found.items()} - told - above.keys()
 
