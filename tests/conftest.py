@@ -31,7 +31,7 @@ hypothesis.settings.register_profile("heddle", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("heddle")
 
-pytest_plugins = ("tests.support.s3",)
+pytest_plugins = ("tests.support.crashes", "tests.support.s3")
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = Path(__file__).parent / "clients" / "scenarios"
