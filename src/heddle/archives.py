@@ -1,9 +1,10 @@
 """Archives into a running server: `POST /archives/import` takes one as it arrives, and a job stores it."""
 
 import asyncio
+import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO
 
@@ -136,12 +137,21 @@ class Archives:
 
     def register(self, jobs: Jobs) -> None:
         """Offer them, and remove what was left by uploads that were cut off."""
-        jobs.register(IMPORT_JOB, self._import, self._close)
-        for path in self._folder.glob(".*"):
-            if path.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
-                path.unlink(missing_ok=True)
+        jobs.register(IMPORT_JOB, self._import, removal=self._remove)
+        self._sweep(None)
+
+    def _sweep(self, named: Collection[str] | None) -> None:
+        """Remove old uploads that were cut off, and old archives that no open job names (None: not known)."""
+        before = time.time() - _ABANDONED_SECONDS
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            is_left = path.name.startswith(".") or (named is not None and path.name not in named)
+            with contextlib.suppress(FileNotFoundError):
+                if is_left and path.stat().st_mtime < before:
+                    path.unlink()
 
     async def _import(self, job: JobRow, run: JobRun) -> Json:
+        named = {row.body["file"] for row in await self._store.eval_jobs.open_of(IMPORT_JOB)}
+        await asyncio.to_thread(self._sweep, named)
         path = self._folder / job.body["file"]
         if not path.is_file():
             raise NotFound("The archive is gone; send it again")
@@ -151,8 +161,7 @@ class Archives:
         await asyncio.to_thread(checked.run)
         at_work = Import(self._store, self._settings, renames, checked.folders, run.progress)
         report = await at_work.run(archive)
-        await asyncio.to_thread(path.unlink, True)
         return {"new": report.new, "known": report.known, "left_out": report.left_out, "notes": report.notes}
 
-    async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:  # noqa: ARG002
+    async def _remove(self, job: JobRow) -> None:
         await asyncio.to_thread((self._folder / job.body["file"]).unlink, True)

@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, StorageFull
 from heddle.inference.served_model import TINY, TINY_FOLDER
 from heddle.remote import Remote
+from heddle.store.control.eval_jobs import EvalJobs
 from heddle.transfer.archive import ArchiveReader, Manifest
 from heddle.transfer.target import send_archive
 from tests.support import planted, scale
@@ -192,6 +193,34 @@ def test_it_has_no_name_before_it_is_verified(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ArchiveReader, "verify", note)
     asyncio.run(run())
     assert found == ["."] and list((tmp_path / "imports").iterdir()) == []
+
+
+@scale.on_sqlite
+def test_its_end_is_stored_before_its_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end that the database refuses is stored by another attempt, which needs the archive; old leftovers go."""
+    refusals = [StorageFull("The database is full")]
+    finish = EvalJobs.finish
+
+    async def refuse_once(self: EvalJobs, *given: Any, **named: Any) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return await finish(self, *given, **named)
+
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, client):
+            imports = tmp_path / "imports"
+            imports.mkdir()
+            for name in (".cut-off", "ended"):
+                (imports / name).write_bytes(b"left")
+                os.utime(imports / name, (0, 0))
+            sent = await client.post("/archives/import", files={"file": archive_of(OLD)})
+            job = await services.jobs.wait(OLD, sent.json()["job_id"])
+            assert (job.state, job.error) == ("succeeded", None)
+
+    monkeypatch.setattr("heddle.evals.jobs.FIRST_PAUSE", 0)
+    monkeypatch.setattr(EvalJobs, "finish", refuse_once)
+    asyncio.run(run())
+    assert refusals == [] and list((tmp_path / "imports").iterdir()) == []
 
 
 def test_who_waits_hears_that_the_project_was_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """A full disk is refused with 507 and a reason, and nothing that was acknowledged is lost by it."""
 
+import asyncio
+import errno
 import random
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +13,9 @@ import pytest
 
 from tests.soak.load import KINDS, Item, Writer, lost
 from tests.support import scale
+from tests.support.archives import archive_of
 from tests.support.cli import heddle
+from tests.support.inprocess import running_services
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire
 
@@ -159,3 +163,22 @@ def test_full_disk_for_everything(roomy_disk: Path) -> None:
         assert lost(server.url, acknowledged) == []
     with HeddleProcess(roomy_disk / "data") as server:
         assert lost(server.url, acknowledged) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(errno.EROFS, 503), (errno.EIO, 503), (errno.ENOSPC, 507)])
+def test_a_disk_that_fails_a_route_is_named(
+    tmp_path: Path, number: int, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it reads or writes files: no 500, no traceback."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, "the disk fails")
+
+    async def run() -> httpx.Response:
+        async with running_services(tmp_path) as (_, client):
+            return await client.post("/archives/import", files={"file": archive_of("a/b")})
+
+    monkeypatch.setattr("heddle.archives._verify", refuse)
+    refusal = asyncio.run(run())
+    assert refusal.status_code == status and "disk" in refusal.json()["reason"], refusal.text
+    assert "Traceback" not in caplog.text

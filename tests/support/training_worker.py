@@ -3,9 +3,10 @@
 The payload says what it does: `{"steps": 3, ...}` with one of `fail` (a TrainingError), `break_at` (another error
 before that step), `die_at` and `times` (end before that step, that many attempts), `freeze_at` (stop answering once),
 `meet` (wait for a file after making one), `deaf` (never notice a cancellation), `wait_for` (a file that must be there
-before the second step), `babble` (say that many bytes at once).
+before the second step), `babble` (say that many bytes at once), `full` (meet a full disk that many times).
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -61,6 +62,8 @@ def _figures(index: int) -> dict[str, float]:
 
 
 def _trouble(orders: dict[str, Any], index: int, work: Path) -> None:
+    if index == 0 and _times(work / "full") <= orders.get("full", 0):
+        raise OSError(errno.ENOSPC, "No space left on device")
     if orders.get("break_at") == index:
         raise OSError("No space left on device")
     if orders.get("die_at") == index and _times(work / "deaths") <= orders.get("times", 1):

@@ -16,6 +16,7 @@ from heddle.jobs.runner import Attempt, Runner
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import LEASE_SECONDS, STATES, EvalJobs, JobRow
+from heddle.store.data_folder import explain_disk
 from heddle.wire import times
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontypes import Json
@@ -66,6 +67,7 @@ Worker = Callable[[JobRow, JobRun], Coroutine[Any, Any, Json]]
 The same job may be begun again, so what is stored already is not done twice.
 """
 Closing = Callable[[JobRow, JobRun, str], Awaitable[None]]
+Removal = Callable[[JobRow], Awaitable[None]]
 
 
 ATTEMPTS = 5
@@ -92,17 +94,29 @@ class Jobs(Runner[JobRow]):
         self._most_open = settings.evaluation_queue
         self._kinds: dict[str, tuple[Worker, Closing | None]] = {}
         self._not_storing: set[str] = set()
+        self._removals: dict[str, Removal] = {}
         self.check_room: CheckRoom | None = None
         self._tidied = -_TIDY_SECONDS
 
-    def register(self, kind: str, worker: Worker, closing: Closing | None = None, *, is_storing: bool = True) -> None:
+    def register(
+        self,
+        kind: str,
+        worker: Worker,
+        closing: Closing | None = None,
+        removal: Removal | None = None,
+        *,
+        is_storing: bool = True,
+    ) -> None:
         """Say what runs the jobs of a kind; those of a kind that nobody registered wait.
 
         `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or cancelled): it
-        closes what the worker had opened. Those that store end where their project is full.
+        closes what the worker had opened. `removal` is awaited once the end is stored, whichever it is, and removes
+        what another attempt would have needed. Those that store end where their project is full.
         """
         assert kind not in self._kinds, f"{kind} is registered already"
         self._kinds[kind] = (worker, closing)
+        if removal is not None:
+            self._removals[kind] = removal
         if not is_storing:
             self._not_storing.add(kind)
         self.wake()
@@ -270,7 +284,9 @@ class Jobs(Runner[JobRow]):
             raise Later(min(refusal.retry_after, QUOTA_SECONDS), refusal.reason) from None
         except HeddleError as failure:
             return None, failure
-        except Exception:  # a fault of ours: the log gets the traceback, the job a line
+        except Exception as failure:  # a fault of ours: the log gets the traceback, the job a line
+            if known := explain_disk(failure):
+                return None, known
             self.logger.exception("job %s (%s) failed", job.id, job.kind)
             return None, HeddleError("Internal server error")
 
@@ -289,6 +305,8 @@ class Jobs(Runner[JobRow]):
         at = times.now()
         if await self._rows.finish(job.id, state, at, result=result, error=error):
             self._metrics.count_ended(job.kind, state, job.started_at, at)
+            if removal := self._removals.get(job.kind):
+                await removal(job)
 
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]

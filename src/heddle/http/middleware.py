@@ -23,6 +23,7 @@ from heddle.ipc.bounded import OWNER
 from heddle.quotas import BYTES
 from heddle.setting_kinds import ANY_ORIGIN
 from heddle.settings import Settings
+from heddle.store.data_folder import explain_disk
 from heddle.wire import times
 from heddle.wire.keys import ADDRESS
 from heddle.wire.otlp import OTLP_PATHS
@@ -94,6 +95,11 @@ class RequestMiddleware:
             exchange.status = exchange.status or CLIENT_GONE
         except Exception as error:
             told = {"request_id": exchange.request_id}
+            if known := explain_disk(error):
+                logger.warning("request %s failed: %s", exchange.request_id, error, extra=told)
+                failures.forget_frames(error)
+                await exchange.fail(failures.render(known, exchange.scope))
+                return
             if exchange.status and isinstance(error.__cause__, HeddleError):
                 # Starlette wraps what ends a stream that has begun; the client sees that it is incomplete.
                 failures.forget_frames(error.__cause__)

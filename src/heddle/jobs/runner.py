@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar, TypeVarTuple
 from heddle import aio
 from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
+from heddle.store.data_folder import explain_disk
 
 LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
@@ -97,7 +98,8 @@ class Loop:
             self._news.clear()
             try:
                 pause = await self._work()
-            except Exception as error:  # whatever it is, the next time may go well
+            except Exception as failure:  # whatever it is, the next time may go well
+                error = explain_disk(failure) or failure
                 is_ours = not isinstance(error, HeddleError)
                 self._logger.warning("%s: %s", self._problem, error, exc_info=is_ours)
                 pause = self._pause
@@ -260,7 +262,7 @@ class Runner(Generic[J]):
             await self._give_back(attempt)
             raise
         except Exception as error:
-            pause = await self._failed(attempt, error)
+            pause = await self._failed(attempt, explain_disk(error) or error)
         finally:
             del self._at_work[attempt.job.id]
             if not pause:

@@ -231,8 +231,10 @@ FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO))
 
 
-def explain_disk(error: OSError) -> HeddleError | None:
+def explain_disk(error: Exception) -> HeddleError | None:
     """What a failure of the disk means to the caller, or None when it is none."""
+    if not isinstance(error, OSError):
+        return None
     if error.errno in FULL:
         return StorageFull("The disk is full; nothing of this request was stored")
     if error.errno in _BROKEN:

@@ -93,7 +93,8 @@ def take_part(task: Task, trainer: Trainer) -> None:
 
 def make_crash(error: Exception) -> Crashed:
     """What is said of a failure that is no fault of the task."""
-    return Crashed(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+    errno = error.errno if isinstance(error, OSError) else None
+    return Crashed(f"{type(error).__name__}: {error}"[:_LONGEST_REASON], errno)
 
 
 class ServerConnection:

@@ -114,6 +114,8 @@ class Crashed:
     """The process ends because of an error that is no fault of the task; another attempt may go better."""
 
     reason: str
+    errno: int | None = None
+    """Of an error of the system, such as a full disk."""
 
 
 @dataclass(slots=True)

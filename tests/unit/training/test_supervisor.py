@@ -125,6 +125,23 @@ def test_an_error_of_the_process_is_told(tmp_path: Path) -> None:
     play(tmp_path, test, training_attempts=2)
 
 
+def test_a_job_waits_for_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often its process meets a full disk."""
+    monkeypatch.setattr("heddle.training.queue.supervisor.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("heddle.training.queue.supervisor.LONGEST_PAUSE", 0.01)
+
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor() as running:
+            job_id = await bench.job(model, full=3)
+            job = await bench.ended(running, job_id)
+        assert (job.state, job.attempts, job.error) == ("succeeded", 0, None)
+        events = await bench.events(job_id)
+        assert [event.type for event in events][:: len(events) - 1] == ["training_started", "training_ended"]
+
+    play(tmp_path, test, training_attempts=2)
+
+
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_a_job_that_breaks_the_server_holds_up_nobody(
     tmp_path: Path, is_ours: bool, monkeypatch: pytest.MonkeyPatch

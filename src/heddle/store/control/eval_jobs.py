@@ -95,6 +95,10 @@ class EvalJobs(JobQueue[JobRow]):
         """The job of a project with an id."""
         return await self._first(_jobs, _c.id == job_id, _c.project_id == project_id)
 
+    async def open_of(self, kind: str) -> list[JobRow]:
+        """The jobs of a kind that wait or run."""
+        return await self._all(_jobs, _jobs.select(_c.kind == kind, _c.state.in_(OPEN)))
+
     async def query(
         self,
         project_id: str,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import re
 import shutil
 import socket
@@ -18,6 +19,7 @@ from heddle.ipc.child import Child, find_socket_parent
 from heddle.ipc.rpc import Connection, FrameTooLarge
 from heddle.jobs.runner import Attempt
 from heddle.store.control.training import JobRow
+from heddle.store.data_folder import explain_disk
 from heddle.training import handover
 from heddle.training.messages import (
     Answer,
@@ -97,7 +99,7 @@ class TrainingProcess(Connection):
         self._child = child
         self._options = options
         self._messages: asyncio.Queue[Answer | None] = asyncio.Queue()
-        self._reason: str | None = None
+        self._crash: Crashed | None = None
 
     @classmethod
     async def start(cls, options: ProcessOptions) -> "TrainingProcess":
@@ -138,11 +140,14 @@ class TrainingProcess(Connection):
         self._child.kill()
 
     async def receive(self) -> Answer:
-        """The next message that is no heartbeat; raises ProcessEnded when the process is dead or silent."""
+        """The next message that is no heartbeat; raises ProcessEnded when the process is dead or silent.
+
+        Where its disk failed it: StorageFull or Unavailable.
+        """
         while True:
             message = await self._next()
             if isinstance(message, Crashed):
-                self._reason = message.reason
+                self._crash = message
             elif not isinstance(message, Beat):
                 return message
 
@@ -160,7 +165,8 @@ class TrainingProcess(Connection):
 
     def handle_end(self, error: Exception | None) -> None:
         """The process has hung up, or said something that nobody can read."""
-        self._reason = self._reason or (str(error) if isinstance(error, FrameTooLarge) else None)
+        if self._crash is None and isinstance(error, FrameTooLarge):
+            self._crash = Crashed(str(error))
         self._messages.put_nowait(None)
 
     async def _next(self) -> Answer:
@@ -170,18 +176,25 @@ class TrainingProcess(Connection):
                 if message is not None:
                     return message
                 await self.close()
-                raise ProcessEnded(self._how_it_ended())
+                raise self._how_it_ended()
         self._child.kill()
         await self.close()
         raise ProcessEnded(f"the training process was silent for {self._options.silence:g} s")
 
-    def _how_it_ended(self) -> str:
-        """In words; torchrun tells of a killed rank in its log only."""
-        if self._reason is not None:
-            return f"the training process failed: {self._reason}"
+    def _how_it_ended(self) -> Exception:
+        """What `receive` raises; torchrun tells of a killed rank in its log only."""
+        if self._crash is not None:
+            return _explain("the training process", self._crash)
         if self._options.ranks > 1 and any(KILLED_RANK.match(line) for line in self._child.last_lines):
-            return "a rank of the training process was killed (signal 9); perhaps the system ran out of memory"
-        return self._child.how_it_ended()
+            killed = "a rank of the training process was killed (signal 9); perhaps the system ran out of memory"
+            return ProcessEnded(killed)
+        return ProcessEnded(self._child.how_it_ended())
+
+
+def _explain(who: str, crash: Crashed) -> Exception:
+    """What a crash means: that of a full disk passes by itself, and costs no attempt."""
+    known = None if crash.errno is None else explain_disk(OSError(crash.errno, os.strerror(crash.errno)))
+    return known or ProcessEnded(f"{who} failed: {crash.reason}")
 
 
 async def _accept(listener: socket.socket, child: Child) -> socket.socket:
@@ -244,7 +257,7 @@ class HandedOver:
                 answer = decode(self._lines.popleft())
                 if isinstance(answer, Crashed):
                     await self.close()
-                    raise ProcessEnded(f"the worker failed: {answer.reason}")
+                    raise _explain("the worker", answer)
                 if isinstance(answer, Finished | Failed | Stopped):
                     await self.close()
                 if not isinstance(answer, Beat):

@@ -17,6 +17,7 @@ from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow, LeaseLost, PromotionRule, TrainJobs
 from heddle.store.control.training_models import CheckpointRow, ModelRow, TrainModels
+from heddle.store.data_folder import explain_disk
 from heddle.training import files
 from heddle.training.queue.events import EventLog, stable_id
 from heddle.training.schemas.requests import PromotionRequest
@@ -137,6 +138,8 @@ class Publisher:
         except (*TEMPORARY, LeaseLost):
             raise
         except (HeddleError, OSError) as error:
+            if explain_disk(error):
+                raise
             await self._take_back(model, job, job.step)
             return await self.end(model, job, FAILED, f"step {job.step} cannot be published: {error}")
         ended = await self.end(model, job, SUCCEEDED, reason, data)
