@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from heddle.errors import HeddleError
-from heddle.wire.jsontext import LineSplitter
+from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Remote:
     def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Generator[Any]:
         """The values of a line stream, as they come; a GET without a body."""
         with self._send("GET" if body is None else "POST", path, body) as answer:
-            splitter = LineSplitter()
+            splitter = jsontext.LineSplitter()
             for part in answer.iter_raw():
                 for line in splitter.feed(part):
                     self._check_size(len(line), path)
@@ -136,9 +136,9 @@ class Remote:
 
     def _parse(self, text: bytes, path: str) -> Any:
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise Unreachable(f"{self.server}{path} answered no JSON; is this a heddle server?") from None
+            return jsontext.loads(text)
+        except HeddleError:
+            raise Unreachable(f"{self.server}{path} answered no JSON; is the address right?") from None
 
     @contextmanager
     def _send(

@@ -151,7 +151,7 @@ def test_an_answer_without_an_end_is_not_read(server: Server, monkeypatch: pytes
 
 def test_what_is_no_heddle_is_told(server: Server) -> None:
     server.answers["/x"] = (200, b"<html>hello</html>")
-    with pytest.raises(Unreachable, match="answered no JSON; is this a heddle server"):
+    with pytest.raises(Unreachable, match="answered no JSON; is the address right"):
         Remote(server.url).post("/x", {})
     with pytest.raises(Unreachable, match="is the server running there"):
         Remote("http://127.0.0.1:9").post("/x", {})

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import IO, Any, cast
 
 from heddle.errors import HeddleError
 from heddle.transfer.archive import require_parquet
+from heddle.transfer.rows import Misfit, identify, take
 from heddle.transfer.target import Report, Score, Target, attributes_of
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
 
+Rows = Iterator[tuple[str, Any]]
+"""Each with its place."""
 _BASE = "langfuse.observation."
 _PLAIN = {
     **{name: name for name in ("id", "input", "output", "completion_start_time", "level", "status_message")},
@@ -68,49 +72,58 @@ class Export:
         self._traces: dict[str, Json] = {}
         self._roots: dict[str, str] = {}
 
-    def read_traces(self, rows: Iterator[Json]) -> None:
+    def read_traces(self, rows: Rows) -> None:
         """Remember traces, which older exports keep in files of their own."""
-        for row in rows:
-            self._traces[row["id"]] = row
+        self._traces.update(self._report.read("traces", rows, lambda row: (identify(row, "id"), row)))
 
-    def spans(self, rows: Iterator[Json]) -> Iterator[Json]:
+    def spans(self, rows: Rows) -> Iterator[Json]:
         """Observations as spans in the JSON form of OTLP."""
-        for row in rows:
-            trace = self._traces.get(row["trace_id"], {})
-            if not row.get("parent_observation_id"):
-                self._roots.setdefault(row["trace_id"], row["id"])
-            if not row.get("end_time") and row.get("type") != "EVENT":
-                self._report.leave("ends of observations that were still running: they end at their start here")
-            yield _span(row, trace)
+        return self._report.read("observations", rows, self._observation)
+
+    def _observation(self, row: Json) -> Json:
+        trace = identify(row, "trace_id")
+        span = _span(row, self._traces.get(trace, {}))
+        if not row.get("parent_observation_id"):
+            self._roots.setdefault(trace, row["id"])
+        if not row.get("end_time") and row.get("type") != "EVENT":
+            self._report.leave("ends of observations that were still running: they end at their start here")
+        return span
 
     def bare_traces(self) -> Iterator[Json]:
         """Traces without observations, as one span each."""
-        for identity, trace in self._traces.items():
-            if identity not in self._roots:
-                self._roots[identity] = identity
-                own = {"id": identity, "trace_id": identity, "type": "SPAN", "start_time": trace["timestamp"]}
-                yield _span({**trace, **own, "end_time": trace["timestamp"], "parent_observation_id": None}, trace)
+        bare = ((f"trace {name}", trace) for name, trace in self._traces.items() if name not in self._roots)
+        return self._report.read("traces", bare, self._bare_trace)
 
-    def scores(self, rows: Iterator[Json]) -> Iterator[Score]:
+    def _bare_trace(self, trace: Json) -> Json:
+        name, at = trace["id"], trace.get("timestamp")
+        own = {"trace_id": name, "type": "SPAN", "start_time": at, "end_time": at, "parent_observation_id": None}
+        span = _span({**trace, **own}, trace)
+        self._roots[name] = name
+        return span
+
+    def scores(self, rows: Rows) -> Iterator[Score]:
         """Scores as feedback: those of a trace on its root span."""
-        for row in rows:
-            about = row.get("observation_id") or self._roots.get(row.get("trace_id") or "")
-            if not about:
-                self._report.leave("scores of sessions, of dataset runs, or of traces that are not in the export")
-                continue
-            payload = {name: row.get(name) for name in _PAYLOAD}
-            yield Score(row["id"], span_id(about), f"langfuse.{row['name']}", payload)
+        return (score for score in self._report.read("scores", rows, self._score) if score is not None)
+
+    def _score(self, row: Json) -> Score | None:
+        about = take(row, "observation_id", str, "") or self._roots.get(take(row, "trace_id", str, ""))
+        if not about:
+            self._report.leave("scores of sessions, of dataset runs, or of traces that are not in the export")
+            return None
+        payload = {name: row.get(name) for name in _PAYLOAD}
+        return Score(identify(row, "id"), span_id(about), f"langfuse.{identify(row, 'name')}", payload)
 
 
 def _span(row: Json, trace: Json) -> Json:
-    began = _nanoseconds(row["start_time"])
-    ended = _nanoseconds(row["end_time"]) if row.get("end_time") else began
-    span = {"traceId": trace_id(row["trace_id"]), "spanId": span_id(row["id"]), "name": row.get("name") or row["type"]}
+    began = _nanoseconds(row, "start_time")
+    ended = _nanoseconds(row, "end_time") if row.get("end_time") else began
+    name = take(row, "name", str, "") or identify(row, "type")
+    span: Json = {"traceId": trace_id(identify(row, "trace_id")), "spanId": span_id(identify(row, "id")), "name": name}
     span |= {"startTimeUnixNano": str(began), "endTimeUnixNano": str(max(began, ended)), "kind": 1}
     if row.get("parent_observation_id"):
-        span["parentSpanId"] = span_id(row["parent_observation_id"])
+        span["parentSpanId"] = span_id(identify(row, "parent_observation_id"))
     if row.get("level") == "ERROR":
-        span["status"] = {"code": 2, "message": row.get("status_message") or ""}
+        span["status"] = {"code": 2, "message": take(row, "status_message", str, "")}
     return {**span, "attributes": attributes_of(_attributes(row, trace))}
 
 
@@ -127,10 +140,11 @@ def _attributes(row: Json, trace: Json) -> Json:
     return {key: value for key, value in values.items() if value not in (None, "", [])}
 
 
-def _nanoseconds(text: "str | datetime") -> int:
-    micros = times.to_micros(text) if isinstance(text, datetime) else times.parse(text)
+def _nanoseconds(row: Json, name: str) -> int:
+    value = row.get(name)
+    micros = times.parse(value.isoformat() if isinstance(value, datetime) else identify(row, name))
     if micros is None or not 0 <= micros < _LATEST // 1000:
-        raise HeddleError(f"The export holds {text!r} where a time should be")
+        raise Misfit(f"whose {name} is no time that can be stored")
     return micros * 1000
 
 
@@ -168,16 +182,19 @@ def _find_files(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _read_rows(paths: Sequence[Path]) -> Iterator[Json]:
-    """The rows of files, one after the other; raises HeddleError naming a file that cannot be read."""
+def _read_rows(paths: Sequence[Path]) -> Rows:
+    """The rows of files with their places, one after the other; raises HeddleError for a file that cannot be read."""
     for path in paths:
         try:
-            yield from _read_file(path)
-        except (OSError, EOFError, ValueError, csv.Error) as error:
+            for number, row in enumerate(_read_file(path), 1):
+                yield f"row {number} of {path}", row
+        except UnicodeDecodeError:
+            raise HeddleError(f"{path} cannot be read: it is not UTF-8") from None
+        except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
             raise HeddleError(f"{path} cannot be read: {error}") from None
 
 
-def _read_file(path: Path) -> Iterator[Json]:
+def _read_file(path: Path) -> Iterator[Any]:
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
         require_parquet()
@@ -191,9 +208,20 @@ def _read_file(path: Path) -> Iterator[Json]:
             csv.field_size_limit(sys.maxsize)
             yield from ({key: value or None for key, value in row.items()} for row in csv.DictReader(content))
         elif name.endswith(".jsonl"):
-            yield from (jsontext.loads_text(line) for line in content if line.strip())
+            yield from (_read_line(line) for line in content if line.strip())
         else:
-            yield from jsontext.loads_text(content.read())
+            rows = jsontext.loads_text(content.read())
+            if not isinstance(rows, list):
+                raise ValueError("it holds no list of rows")
+            yield from rows
+
+
+def _read_line(line: str) -> Any:
+    """The row of a line; the line where it is no JSON, and so no row either."""
+    try:
+        return jsontext.loads_text(line)
+    except ValueError:
+        return line
 
 
 def _open_text(path: Path) -> IO[str]:

@@ -2,12 +2,15 @@
 
 import base64
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote
-from heddle.transfer.target import Report, Score, Target, any_value, attributes_of, retry
+from heddle.transfer.rows import Misfit, identify, members, objects, take
+from heddle.transfer.target import LATER, Report, Score, Target, any_value, attributes_of, read_pages, retry
 from heddle.wire import jsontext
+from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 
 _PAGE, _SPANS_PAGE = 100, 20
@@ -23,15 +26,16 @@ def import_experiment(remote: Remote, experiment: str, target: Target) -> Report
     """
     source = Mlflow(remote)
     number = source.experiment(experiment)
-    for infos in source.traces(number):
+    for infos in batched(target.report.read("traces", source.traces(number), _info), _PAGE):
         scores: list[Score] = []
         spans: list[Json] = []
-        for trace in source.with_spans(infos):
-            found = [_span(span, trace["trace_info"]) for span in trace.get("spans") or ()]
-            target.report.leave(_NO_SPANS, int(not found))
+        for name, info, there in source.with_spans(infos):
+            places = ((f"number {n} of the trace {name}", span) for n, span in enumerate(there, 1))
+            found = list(target.report.read("spans", places, partial(_span, info=info)))
+            target.report.leave(_NO_SPANS, int(not there))
             spans += found
             if found:
-                scores += _scores(trace["trace_info"], found)
+                scores += _scores(target.report, name, info, found)
         target.spans(spans, {"service.name": "mlflow"})
         target.feedback(scores)
     target.report.notes.append("runs with their metrics, models, prompts and evaluation datasets are not read")
@@ -46,92 +50,116 @@ class Mlflow:
 
     def experiment(self, name: str) -> str:
         """The id of an experiment; raises HeddleError naming those that there are."""
-        known: dict[str, str] = {}
-        for page in self._pages("/api/2.0/mlflow/experiments/search", {"max_results": 1000}):
-            known |= {found["name"]: found["experiment_id"] for found in page.get("experiments") or ()}
+        path = "/api/2.0/mlflow/experiments/search"
+        found = self._pages(path, {"max_results": 1000}, "experiments")
+        known = {identify(each, "name"): identify(each, "experiment_id") for _, each in found}
         if name not in known:
             raise HeddleError(f"there is no experiment {name!r}; there are {', '.join(sorted(known)) or 'none'}")
         return known[name]
 
-    def traces(self, experiment: str) -> Iterator[list[Json]]:
-        """What is known of the traces of an experiment, without their spans, in pages."""
+    def traces(self, experiment: str) -> Iterator[tuple[str, Any]]:
+        """What is known of the traces of an experiment, without their spans, each with its place."""
         place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}
         body = {"locations": [place], "max_results": _PAGE, "order_by": ["timestamp ASC"]}
-        for page in self._pages("/api/3.0/mlflow/traces/search", body):
-            yield page.get("traces") or []
+        return self._pages("/api/3.0/mlflow/traces/search", body, "traces")
 
-    def with_spans(self, infos: list[Json]) -> Iterator[Json]:
+    def with_spans(self, infos: list[tuple[str, Json]]) -> Iterator[tuple[str, Json, list[Any]]]:
         """The same traces with their spans, which lie in the tracking store or in an artifact; none where neither."""
-        stored = [info["trace_id"] for info in infos if (info.get("tags") or {}).get(_PLACE) == _IN_STORE]
-        spans: dict[str, list[Json]] = {}
-        for first in range(0, len(stored), _SPANS_PAGE):
-            part = stored[first : first + _SPANS_PAGE]
+        stored = [name for name, info in infos if take(info, "tags", dict, {}).get(_PLACE) == _IN_STORE]
+        spans: dict[str, list[Any]] = {}
+        for part in batched(stored, _SPANS_PAGE):
             answer = retry(self._remote.get, "/api/3.0/mlflow/traces/batchGet", trace_ids=part)
-            for found in answer.get("traces") or ():
-                spans[found["trace_info"]["trace_id"]] = found.get("spans") or []
-        for info in infos:
-            name = info["trace_id"]
-            yield {"trace_info": info, "spans": spans[name] if name in spans else self._in_artifact(name)}
+            for found in take(answer, "traces", list, []):
+                spans[identify(take(found, "trace_info", dict), "trace_id")] = take(found, "spans", list, [])
+        for name, info in infos:
+            yield name, info, spans[name] if name in spans else self._in_artifact(name)
 
-    def _in_artifact(self, name: str) -> list[Json]:
+    def _in_artifact(self, name: str) -> list[Any]:
         try:
-            found = self._remote.get("/ajax-api/3.0/mlflow/get-trace-artifact", request_id=name)
-        except Refused:
+            found = retry(self._remote.get, "/ajax-api/3.0/mlflow/get-trace-artifact", request_id=name)
+        except Refused as error:
+            if error.answered in LATER:
+                raise
             return []
-        return [_from_artifact(span) for span in found["spans"]]
+        return take(found, "spans", list)
 
-    def _pages(self, path: str, body: Json) -> Iterator[Json]:
-        token: str | None = None
-        while True:
-            asked = {**body, **({"page_token": token} if token else {})}
-            page: Json = retry(self._remote.post, path, asked)
-            yield page
-            token = page.get("next_page_token")
-            if not token:
-                return
+    def _pages(self, path: str, body: Json, items: str) -> Iterator[tuple[str, Any]]:
+        def ask(token: str | None) -> Any:
+            return self._remote.post(path, {**body, **({"page_token": token} if token else {})})
+
+        return read_pages(ask, path, items, "next_page_token", is_optional=True)
+
+
+def _info(row: Json) -> tuple[str, Json]:
+    """A trace with its id; raises Misfit where something of it is no object."""
+    for name in ("tags", "trace_metadata"):
+        take(row, name, dict, {})
+    return identify(row, "trace_id"), row
 
 
 def _span(span: Json, info: Json) -> Json:
     """A span with ids as exporters write them, and with what MLflow keeps on its trace."""
-    about = {_SESSION: (info.get("trace_metadata") or {}).get(_SESSION)}
+    if isinstance(members(span).get("attributes"), dict):
+        span = _from_artifact(span)
+    about = {_SESSION: take(info, "trace_metadata", dict, {}).get(_SESSION)}
     if not span.get("parent_span_id"):
-        own = {name: value for name, value in (info.get("tags") or {}).items() if not name.startswith("mlflow.")}
+        own = {name: value for name, value in take(info, "tags", dict, {}).items() if not name.startswith("mlflow.")}
         about |= {f"mlflow.trace.tag.{name}": value for name, value in own.items()}
-    there = {attribute["key"] for attribute in span.get("attributes") or ()}
+    attributes = objects(span, "attributes")
+    there = {identify(attribute, "key") for attribute in attributes}
     added = [
         {"key": key, "value": any_value(value)}
         for key, value in about.items()
         if value is not None and key not in there
     ]
-    ids = {name: _hexadecimal(span[name]) for name in ("trace_id", "span_id", "parent_span_id") if span.get(name)}
-    return {**span, **ids, "attributes": [*(span.get("attributes") or ()), *added]}
+    ids = {name: _hexadecimal(span, name) for name in ("trace_id", "span_id")}
+    if span.get("parent_span_id"):
+        ids["parent_span_id"] = _hexadecimal(span, "parent_span_id")
+    return {**span, **ids, "attributes": [*attributes, *added]}
 
 
 def _from_artifact(span: Json) -> Json:
     """A span as artifacts hold it, in the form of the tracking store: there each attribute is a JSON text."""
-    events = [{**event, "attributes": attributes_of(event.get("attributes") or {})} for event in span["events"]]
+    events = [
+        {**each, "attributes": attributes_of(take(each, "attributes", dict, {}))} for each in objects(span, "events")
+    ]
     return {**span, "attributes": attributes_of(span["attributes"]), "events": events, "links": []}
 
 
-def _hexadecimal(text: str) -> str:
-    return base64.b64decode(text).hex()
+def _hexadecimal(span: Json, name: str) -> str:
+    try:
+        return base64.b64decode(identify(span, name)).hex()
+    except ValueError:
+        raise Misfit(f"whose {name} is not in base64") from None
 
 
-def _scores(info: Json, spans: list[Json]) -> Iterator[Score]:
+def _scores(report: Report, name: str, info: Json, spans: list[Json]) -> Iterator[Score]:
     """The assessments of a trace, those of the whole trace on its root span."""
     root = next((span["span_id"] for span in spans if not span.get("parent_span_id")), spans[0]["span_id"])
-    for found in info.get("assessments") or ():
-        if found.get("valid") is False:
-            continue
-        kind = "expectation" if "expectation" in found else "feedback" if "feedback" in found else "issue"
-        payload = {"name": found["assessment_name"], "kind": kind, "value": _value(found.get(kind) or {})}
-        payload |= {name: found.get(name) for name in ("rationale", "source", "metadata", "create_time")}
-        span = found.get("span_id") or root
-        yield Score(found["assessment_id"], span, f"mlflow.{found['assessment_name']}", payload)
+    found = info.get("assessments") or []
+    rows = found if isinstance(found, list) else [found]
+    places = ((f"number {number} of the trace {name}", row) for number, row in enumerate(rows, 1))
+    read = report.read("assessments", places, partial(_score, root=root))
+    return (score for score in read if score is not None)
+
+
+def _score(row: Json, root: str) -> Score | None:
+    """An assessment; None where another has taken its place."""
+    if members(row).get("valid") is False:
+        return None
+    kind = "expectation" if "expectation" in row else "feedback" if "feedback" in row else "issue"
+    name = identify(row, "assessment_name")
+    payload = {"name": name, "kind": kind, "value": _value(take(row, kind, dict, {}))}
+    payload |= {field: row.get(field) for field in ("rationale", "source", "metadata", "create_time")}
+    span = take(row, "span_id", str, "") or root
+    return Score(identify(row, "assessment_id"), span, f"mlflow.{name}", payload)
 
 
 def _value(holder: Json) -> Any:
     serialized = holder.get("serialized_value")
     if isinstance(serialized, dict):
-        return jsontext.loads(str(serialized.get("value")).encode())
+        try:
+            return jsontext.loads_text(str(serialized.get("value")))
+        except ValueError:
+            raise Misfit("whose serialized_value is no JSON") from None
     return holder.get("value", holder.get("issue_name"))

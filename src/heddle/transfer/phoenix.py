@@ -5,7 +5,8 @@ from typing import Any
 from urllib.parse import quote
 
 from heddle.remote import Refused, Remote
-from heddle.transfer.target import Report, Score, Target, retry
+from heddle.transfer.rows import identify, members, objects, take
+from heddle.transfer.target import Report, Score, Target, read_pages, retry
 from heddle.wire.jsontypes import Json
 
 _PAGE = 1000
@@ -23,10 +24,11 @@ def import_project(remote: Remote, project: str, target: Target) -> Report:
         ("session_annotations", "session_id", list(source.sessions)),
     ):
         spans = {"trace_id": roots, "session_id": source.sessions}.get(key, {})
-        target.feedback(source.annotations(kind, key, ids, spans))
-    for dataset in source.listed("/v1/datasets"):
-        target.dataset(dataset["name"], source.examples(dataset["id"]))
-        experiments = source.listed(f"/v1/datasets/{dataset['id']}/experiments")
+        target.feedback(source.annotations(target.report, kind, key, ids, spans))
+    named = target.report.read("datasets", source.listed("/v1/datasets"), _dataset)
+    for name, identity in named:
+        target.dataset(name, source.examples(target.report, identity))
+        experiments = source.listed(f"/v1/datasets/{identity}/experiments")
         target.report.leave("experiments: their runs are projects of their own in Phoenix", len(list(experiments)))
     target.report.notes.append("prompts, annotation configurations and older versions of datasets are not read")
     return target.report
@@ -46,45 +48,51 @@ class Phoenix:
         roots: dict[str, str] = {}
 
         def spans() -> Iterator[Json]:
-            for span in self.listed(f"{self._path}/spans/otlpv1"):
-                self.span_ids.append(span["span_id"])
+            found = self.listed(f"{self._path}/spans/otlpv1")
+            for span, identity, trace, session in target.report.read("spans", found, _read_span):
+                self.span_ids.append(identity)
                 if not span.get("parent_span_id"):
-                    roots[span["trace_id"]] = span["span_id"]
-                session = _session(span)
+                    roots[trace] = identity
                 if session is not None:
-                    self.sessions[session] = span["span_id"]
+                    self.sessions[session] = identity
                 yield span
 
         target.spans(spans(), {"service.name": "phoenix"})
         return roots
 
-    def annotations(self, kind: str, key: str, ids: list[str], spans: dict[str, str]) -> Iterator[Score]:
+    def annotations(
+        self, report: Report, kind: str, key: str, ids: list[str], spans: dict[str, str]
+    ) -> Iterator[Score]:
         """The annotations of spans, traces or sessions, as feedback on spans."""
+
+        def read(row: Json) -> Score:
+            result = take(row, "result", dict, {})
+            payload = {name: result.get(name) for name in ("label", "score", "explanation")}
+            payload |= {name: row.get(name) for name in ("name", "annotator_kind", "metadata", "created_at")}
+            about = identify(row, key)
+            kind_here = f"phoenix.{identify(row, 'name')}"
+            return Score(identify(row, "id"), spans.get(about, about), kind_here, {**payload, "about": key[:-3]})
+
         for first in range(0, len(ids), _NAMED):
-            for row in self._optional(f"{self._path}/{kind}", {f"{key}s": ids[first : first + _NAMED]}):
-                result = row.get("result") or {}
-                payload = {name: result.get(name) for name in ("label", "score", "explanation")}
-                payload |= {name: row.get(name) for name in ("name", "annotator_kind", "metadata", "created_at")}
-                about: str = spans.get(row[key]) or row[key]
-                yield Score(row["id"], about, f"phoenix.{row['name']}", {**payload, "about": key[:-3]})
+            rows = self._optional(f"{self._path}/{kind}", {f"{key}s": ids[first : first + _NAMED]})
+            yield from report.read(kind.replace("_", " "), rows, read)
 
-    def examples(self, dataset: str) -> list[Json]:
+    def examples(self, report: Report, dataset: str) -> list[Json]:
         """The rows of the newest version of a dataset."""
-        answer = retry(self._remote.get, f"/v1/datasets/{dataset}/examples")
-        return [{name: row.get(name) for name in ("input", "output", "metadata")} for row in answer["data"]["examples"]]
+        path = f"/v1/datasets/{dataset}/examples"
+        found = take(take(retry(self._remote.get, path), "data", dict), "examples", list)
+        rows = ((f"number {number} of {path}", row) for number, row in enumerate(found, 1))
+        return list(report.read("rows of datasets", rows, _example))
 
-    def listed(self, path: str, **query: Any) -> Iterator[Json]:
-        """Everything that pages of a list hold."""
-        cursor: str | None = None
-        while True:
-            asked = {**query, "limit": _PAGE, "cursor": cursor}
-            page = retry(self._remote.get, path, **asked)
-            yield from page["data"]
-            cursor = page.get("next_cursor")
-            if not cursor:
-                return
+    def listed(self, path: str, **query: Any) -> Iterator[tuple[str, Any]]:
+        """Everything that pages of a list hold, with its place."""
 
-    def _optional(self, path: str, query: Json) -> Iterable[Json]:
+        def ask(cursor: str | None) -> Any:
+            return self._remote.get(path, **query, limit=_PAGE, cursor=cursor)
+
+        return read_pages(ask, path, "data", "next_cursor")
+
+    def _optional(self, path: str, query: Json) -> Iterable[tuple[str, Any]]:
         """The same for what older versions do not have."""
         try:
             yield from self.listed(path, **query)
@@ -93,9 +101,22 @@ class Phoenix:
                 raise
 
 
+def _dataset(row: Json) -> tuple[str, str]:
+    """Name and id of a dataset."""
+    return identify(row, "name"), quote(identify(row, "id"), safe="")
+
+
+def _example(row: Json) -> Json:
+    return {name: members(row).get(name) for name in ("input", "output", "metadata")}
+
+
+def _read_span(span: Json) -> tuple[Json, str, str, str | None]:
+    """A span with its id, its trace's, and its session's."""
+    return span, identify(span, "span_id"), identify(span, "trace_id"), _session(span)
+
+
 def _session(span: Json) -> str | None:
-    for attribute in span.get("attributes") or ():
-        if attribute["key"] == "session.id":
-            found: str | None = attribute["value"].get("string_value")
-            return found
+    for attribute in objects(span, "attributes"):
+        if attribute.get("key") == "session.id":
+            return take(take(attribute, "value", dict, {}), "string_value", str, "") or None
     return None

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote, Unreachable
+from heddle.transfer.rows import Misfit, take
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import object_value
@@ -18,7 +19,8 @@ from heddle.wire.records import object_value
 P = ParamSpec("P")
 T = TypeVar("T")
 _WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
-_LATER = (408, 425, 429, 500, 502, 503, 504)
+LATER = (408, 425, 429, 500, 502, 503, 504)
+_BAD = (400, 413, 422)
 _SPANS, _ROWS = 200, 100
 _LOOK_SECONDS = 0.5
 _NAMESPACE = uuid.UUID("7b1d7a52-6a1e-5f0c-9a55-6f1f3b0c9e11")
@@ -44,6 +46,21 @@ class Report:
         if count:
             self.left_out[why] = self.left_out.get(why, 0) + count
 
+    def refuse(self, group: str, error: Misfit, place: str) -> None:
+        """Count a record that does not fit; where the first of its kind is stands beside the count."""
+        begin = f"{group} {error.reason} (the first: "
+        self.leave(next((why for why in self.left_out if why.startswith(begin)), f"{begin}{place})"))
+
+    def read(self, group: str, rows: Iterable[tuple[str, Any]], convert: Callable[[Any], T]) -> Iterator[T]:
+        """What each row becomes, which comes with its place; those that do not fit are counted and left out."""
+        for place, row in rows:
+            try:
+                found = convert(row)
+            except Misfit as error:
+                self.refuse(group, error, place)
+            else:
+                yield found
+
     def lines(self) -> Iterator[str]:
         """One line per group, then what was left out, then the notes."""
         for group in self.new:
@@ -61,8 +78,33 @@ def explain_mismatch(source: object) -> Iterator[None]:
     """Raise HeddleError for an answer or a file that lacks what its kind always has."""
     try:
         yield
+    except Misfit as error:
+        raise HeddleError(f"{source} has answers {error.reason}; is it the right one?") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise HeddleError(f"{source} holds something else than expected ({error!r}); is it the right one?") from error
+
+
+def read_pages(
+    ask: Callable[[str | None], Any], named: str, items: str, cursor: str, is_optional: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """The items of pages with their places, until one names no next page.
+
+    Raises Misfit for a page of another form, and HeddleError for one that leads back to a page that was read.
+    """
+    seen: set[str] = set()
+    after: str | None = None
+    number = 0
+    while True:
+        page = retry(ask, after)
+        for item in take(page, items, list, [] if is_optional else None):
+            number += 1
+            yield f"number {number} of {named}", item
+        after = take(page, cursor, str, "")
+        if not after:
+            return
+        if after in seen:
+            raise HeddleError(f"the pages of {named} have no end: {cursor} {after[:100]!r} came twice")
+        seen.add(after)
 
 
 def retry(ask: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -73,7 +115,7 @@ def retry(ask: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         except Unreachable:
             time.sleep(wait)
         except Refused as error:
-            if error.answered not in _LATER:
+            if error.answered not in LATER:
                 raise
             time.sleep(wait)
     return ask(*args, **named)
@@ -127,11 +169,10 @@ class Target:
         """Store spans in the JSON form of OTLP; those that the server rejects are reported."""
         entity, _, name = self._project.id.partition("/")
         attributes = attributes_of({**resource, "wandb.entity": entity, "wandb.project": name})
-        for batch in batched(spans, _SPANS):
-            scopes = [{"spans": batch}]
-            body = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scopes}]}
-            ids = [span.get("span_id") or span["spanId"] for span in batch]
-            asked = {"project_id": self._project.id, "filter": {"call_ids": ids}}
+
+        def send(batch: list[Json]) -> None:
+            body = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": batch}]}]}
+            asked = {"project_id": self._project.id, "filter": {"call_ids": [_span_id(span) for span in batch]}}
             known = int(retry(self._remote.post, "/calls/query_stats", asked)["count"])
             answer = retry(self._remote.post, "/otel/v1/traces", body)
             partial = answer.get("partial_success") or {}
@@ -139,16 +180,48 @@ class Target:
             self.report.add("spans", max(0, len(batch) - rejected - known), known)
             self.report.leave(f"spans that were rejected: {partial.get('error_message', '')[:500]}", rejected)
 
+        self._send("spans", spans, _SPANS, _span_id, send)
+
     def feedback(self, scores: Iterable[Score]) -> None:
-        """Store scores."""
-        for batch in batched(scores, _ROWS):
-            items = [self._item(score) for score in batch]
+        """Store scores; those that the server rejects are reported."""
+
+        def send(items: list[Json]) -> None:
             ids = [{"$literal": item["id"]} for item in items]
             query = {"$expr": {"$in": [{"$getField": "id"}, ids]}}
             asked = {"project_id": self._project.id, "query": query, "fields": ["id"]}
             known = len(retry(self._remote.post, "/feedback/query", asked)["result"])
             retry(self._remote.post, "/feedback/batch/create", {"batch": items})
-            self.report.add("feedback", len(batch) - known, known)
+            self.report.add("feedback", len(items) - known, known)
+
+        self._send("feedback", map(self._item, scores), _ROWS, lambda item: str(item["id"]), send)
+
+    def _send(
+        self,
+        group: str,
+        records: Iterable[Json],
+        size: int,
+        identify: Callable[[Json], str],
+        send: Callable[[list[Json]], None],
+    ) -> None:
+        """Send records in batches, of equal ones the last; a batch that is refused is halved down to what is bad."""
+        for batch in batched(records, size):
+            single = list({identify(record): record for record in batch}.values())
+            if len(single) < len(batch):
+                self.report.add(group, 0, len(batch) - len(single))
+            waiting = [single]
+            while waiting:
+                part = waiting.pop()
+                try:
+                    send(part)
+                except Refused as error:
+                    if error.answered not in _BAD:
+                        raise
+                    middle = len(part) // 2
+                    if middle:
+                        waiting += [part[middle:], part[:middle]]
+                    else:
+                        place = f"{identify(part[0])}: {error.reason[:500]}"
+                        self.report.refuse(group, Misfit("that the server refuses"), place)
 
     def _item(self, score: Score) -> Json:
         project = self._project.id
@@ -179,6 +252,11 @@ class Target:
             self.report.add(group, 0 if known else count, count if known else 0)
 
 
+def _span_id(span: Json) -> str:
+    """The id of a span in either spelling."""
+    return str(span.get("span_id") or span["spanId"])
+
+
 def object_id(name: str) -> str:
     """A name as the name of an object: letters, digits, `-`, `_` and `.`, at most 128."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in name)
@@ -194,7 +272,7 @@ def any_value(value: Any) -> Json:
     """One value in the JSON form of OTLP."""
     if isinstance(value, bool):
         return {"boolValue": value}
-    if isinstance(value, int):
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
         return {"intValue": str(value)}
     if isinstance(value, float):
         return {"doubleValue": value}

@@ -12,7 +12,7 @@ import pytest
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote
 from heddle.transfer import langfuse, mlflow, phoenix
-from heddle.transfer.target import Target, any_value, explain_mismatch, object_id
+from heddle.transfer.target import Score, Target, any_value, explain_mismatch, object_id
 from tests.support.replayed import replay, served
 from tests.support.server import HeddleProcess
 
@@ -202,17 +202,149 @@ def test_langfuse_folders_that_cannot_be_read_are_named(server: HeddleProcess, t
         langfuse.import_files(tmp_path, target)
     place = tmp_path / "observations" / "1.jsonl"
     write(place, [])
-    for content, problem in (
-        ("{", "cannot be read"),
-        ('{"id": "a"}', "something else than expected"),
-        ('{"id":"a","trace_id":"b","start_time":"never","type":"SPAN"}', "where a time should be"),
+    for name, content, problem in (
+        ("1.jsonl", b"\xff", "1.jsonl cannot be read: it is not UTF-8"),
+        ("1.json", b'{"id": "a"}', "1.json cannot be read: it holds no list of rows"),
+        ("1.csv.gz", gzip.compress(b"id\n" * 99)[:-9], "1.csv.gz cannot be read"),
+        ("1.csv.gz", gzip.compress(b"id\n")[:10] + b"\xff" * 9, "1.csv.gz cannot be read"),
     ):
-        place.write_text(content)
-        with pytest.raises(HeddleError, match=problem), explain_mismatch(tmp_path):
+        place = place.rename(place.with_name(name))
+        place.write_bytes(content)
+        with pytest.raises(HeddleError, match=problem):
             langfuse.import_files(tmp_path, target)
     place.rename(place.with_name("1.xlsx"))
     with pytest.raises(HeddleError, match="none of the files"):
         langfuse.import_files(tmp_path, target)
+
+
+def test_odd_rows_of_langfuse_are_counted_with_their_field_and_the_others_stored_once(
+    server: HeddleProcess, tmp_path: Path
+) -> None:
+    good = exported("observations")[0] | {"id": ROOT, "parent_observation_id": None}
+    odd: list[Any] = ["text", None, [], 3]
+    odd += [{name: value for name, value in good.items() if name != left} for left in ("id", "trace_id", "start_time")]
+    odd += [good | {"id": 5}, good | {"trace_id": {}}, good | {"parent_observation_id": [1]}, good | {"name": 2.5}]
+    odd += [good | {"start_time": time} for time in (17, "never", "0001-01-01T00:00:00+14:00", "9999-12-31")]
+    whole = [good, good | {"id": CHILD, "parent_observation_id": CHILD, "metadata": {"n": 10**300, "text": "\ud800"}}]
+    lines = [json.dumps(row) for row in [whole[0], *odd, *whole]]
+    place = tmp_path / "observations_v2" / "1.jsonl"
+    place.parent.mkdir()
+    place.write_text("\n".join(["{", *lines, '{"id": NaN}']))
+    score = {"id": "s", "trace_id": good["trace_id"], "name": "fits", "value": float("nan")}
+    write(tmp_path / "scores/1.jsonl", [score, score | {"id": 1}, score | {"name": None}, score | {"trace_id": 4}])
+    project = "team/langfuse-odd"
+    report = langfuse.import_files(tmp_path, Target(server.url, None, project))
+    assert (report.new, report.known) == ({"spans": 2, "feedback": 1}, {"spans": 1, "feedback": 0})
+    left = {why.partition(" (the first: row ")[0]: count for why, count in report.left_out.items()}
+    assert left == {
+        "observations that are no objects": 5,
+        "observations whose id is missing": 1,
+        "observations whose trace_id is missing": 2,
+        "observations whose start_time is missing": 1,
+        "observations whose id is no text": 1,
+        "observations whose trace_id is no text": 1,
+        "observations whose parent_observation_id is no text": 1,
+        "observations whose name is no text": 1,
+        "observations whose start_time is no text": 1,
+        "observations whose start_time is no time that can be stored": 3,
+        "scores whose id is no text": 1,
+        "scores whose name is missing": 1,
+        "scores whose trace_id is no text": 1,
+    }
+    assert f"observations that are no objects (the first: row 1 of {place})" in report.left_out
+    assert {call["id"] for call in calls_of(server, project)} == {ROOT, CHILD}
+
+
+def test_a_record_that_the_server_refuses_holds_no_other_up(server: HeddleProcess) -> None:
+    target = Target(server.url, None, "team/refused")
+    good = {"traceId": TRACE, "spanId": ROOT, "name": "a", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    bad = good | {"spanId": CHILD, "attributes": [{"key": "n", "value": {"intValue": "many"}}]}
+    target.spans([bad, good, good | {"spanId": "0" * 15 + "1"}, good], {})
+    kept = Score("1", ROOT, "phoenix.a", {"score": 1})
+    target.feedback([kept, Score("2", ROOT, "wandb.note.1", {"note": 5}), Score("3", ROOT, "phoenix.b", {"score": 2})])
+    assert target.report.new == {"spans": 2, "feedback": 2} and target.report.known == {"spans": 1, "feedback": 0}
+    assert list(target.report.left_out.values()) == [1, 1]
+    assert next(iter(target.report.left_out)).startswith(f"spans that the server refuses (the first: {CHILD}: ")
+
+
+def damaged(exchanges: list[Json], path: str, items: str, odd: list[Any]) -> list[Json]:
+    """A recording whose lists at a path hold rows of another form too."""
+    found = json.loads(json.dumps(exchanges))
+    for one in found:
+        if path in one["target"] and items in one["answer"]:
+            one["answer"][items] += odd
+    return list(found)
+
+
+ODD: list[Any] = ["text", None, {}, {"span_id": 7, "trace_id": [], "id": {}, "name": 1, "assessment_id": 2}]
+
+
+@pytest.mark.parametrize("path", ["/spans/otlpv1", "/span_annotations", "/trace_annotations", "/v1/datasets?"])
+def test_odd_rows_of_phoenix_are_counted(server: HeddleProcess, path: str) -> None:
+    with served(replay(damaged(recorded("phoenix"), path, "data", ODD))) as address:
+        target = Target(server.url, None, f"team/odd-{path.strip('/?').replace('/', '-')}")
+        report = phoenix.import_project(Remote(address, from_environment=False), "shop", target)
+    assert report.new == {"spans": 3, "feedback": 3, "datasets": 1, "rows of datasets": 2}
+    counted = {why: count for why, count in report.left_out.items() if "(the first: number " in why}
+    assert sum(counted.values()) == len(ODD), report.left_out
+
+
+def test_odd_traces_spans_and_assessments_of_mlflow_are_counted(server: HeddleProcess) -> None:
+    exchanges = damaged(recorded("mlflow"), "traces/search", "traces", [*ODD, {"trace_id": "a", "tags": 1}])
+    for one in exchanges:
+        for trace in one["answer"].get("traces") or ():
+            if isinstance(trace, dict) and trace.get("assessments"):
+                trace["assessments"] += [
+                    *ODD,
+                    {"assessment_name": "a", "feedback": {"serialized_value": {"value": "{"}}},
+                ]
+        if one["answer"].get("spans"):
+            one["answer"]["spans"] += [*ODD, {"trace_id": "a", "span_id": "b"}]
+    with served(replay(exchanges)) as address:
+        target = Target(server.url, None, "team/mlflow-odd")
+        report = mlflow.import_experiment(Remote(address, from_environment=False), "shop", target)
+    assert report.new == {"spans": 3, "feedback": 3}
+    kinds = {why.partition(" (the first: number ")[0] for why in report.left_out}
+    assert {
+        "traces that are no objects",
+        "traces whose tags is no object",
+        "spans whose trace_id is not in base64",
+    } <= kinds
+    assert {"assessments that are no objects", "assessments whose serialized_value is no JSON"} <= kinds
+
+
+@pytest.mark.parametrize("given", [{"data": [], "next_cursor": "a"}, {"data": [], "next_cursor": 1}, {"data": {}}, []])
+def test_pages_without_an_end_or_of_another_form_end_in_a_line(server: HeddleProcess, given: Any) -> None:
+    target = Target(server.url, None, "team/endless")
+    with served(lambda *_: (200, given)) as address, pytest.raises(HeddleError) as raised, explain_mismatch(address):
+        phoenix.import_project(Remote(address, from_environment=False), "shop", target)
+    assert "Error" not in raised.value.reason and "\n" not in raised.value.reason
+    is_endless = isinstance(given, dict) and given.get("next_cursor") == "a"
+    assert ("'a' came twice" if is_endless else "is it the right one?") in raised.value.reason
+
+
+def test_an_artifact_is_asked_for_again_while_its_server_is_busy(
+    server: HeddleProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heddle.transfer.target._WAITS", (0.0,))
+    statuses = [503, 200]
+    answers: dict[str, Json] = {
+        "/api/2.0/mlflow/experiments/search": {"experiments": [{"name": "shop", "experiment_id": "1"}]},
+        "/api/3.0/mlflow/traces/search": {"traces": [{"trace_id": "tr-1"}]},
+        "/ajax-api/3.0/mlflow/get-trace-artifact": {"spans": []},
+    }
+
+    def answer(method: str, target: str, body: Any) -> tuple[int, Any]:
+        path = target.partition("?")[0]
+        return statuses.pop(0) if "artifact" in path else 200, answers[path]
+
+    with served(answer) as address:
+        source = Remote(address, from_environment=False)
+        mlflow.import_experiment(source, "shop", Target(server.url, None, "team/busy"))
+        assert not statuses
+        statuses += [503, 503]
+        with pytest.raises(Refused, match="503"):
+            mlflow.import_experiment(source, "shop", Target(server.url, None, "team/busy"))
 
 
 def test_rejected_spans_are_reported(server: HeddleProcess) -> None:
