@@ -1,4 +1,4 @@
-"""Laminar 0.8, LangWatch 1.4, AgentOps 0.4, Langtrace 3.8, LiteLLM 1.110: calls of what they were seen to send."""
+"""Calls of what Laminar 0.8, LangWatch 1.4, AgentOps 0.4, Langtrace 3.8, LiteLLM 1.110 and others were seen to send."""
 
 from typing import Any
 
@@ -205,3 +205,54 @@ def test_a_model_that_is_named_alone_was_not_asked() -> None:
 def test_the_user_that_a_request_names(name: str) -> None:
     start, _ = call_of({"llm.request.type": "chat", name: "ann"})
     assert start.user == "ann"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"ai.response": {"finishReason": "stop", "text": {"city": "Paris"}}},
+        {"output": {"city": "Paris"}},
+        {"text": {"city": "Paris"}},
+    ],
+)
+def test_an_object_that_follows_a_schema_is_what_was_said(output: Json) -> None:
+    """Attributes with JSON texts are stored as their values: the AI SDK 6 has such a text for `Output.object`."""
+    found = of_call({"ai.prompt": {"prompt": "hello"}}, output, is_model=True)
+    parts = [part for choice in found.choices for one in choice.messages for part in one["parts"]]
+    assert parts == [{"type": "text", "content": '{"city":"Paris"}'}]
+
+
+def test_nemo_guardrails_names_a_task_and_has_contents_in_events() -> None:
+    """As nemoguardrails 0.24 sends a rail that asks a model."""
+    attributes = {
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.operation.name": "self_check_input",
+        "gen_ai.usage.input_tokens": 120,
+    }
+    events = [
+        event_of("gen_ai.content.prompt", {"content": "hello"}),
+        event_of("gen_ai.content.completion", {"content": "hi"}),
+    ]
+    agent = seen(span_of(attributes, events=events))
+    assert (agent.operation_name, agent.input_messages, agent.output_messages) == ("chat", HELLO, HI)
+    found = of_span(agent, is_agent=False)
+    assert found is not None and found.messages == HELLO
+
+
+@pytest.mark.parametrize("prompt", ["hello", text(ASKED)], ids=["a text", "messages"])
+@pytest.mark.parametrize("answer", ["hi", '{"city":"Paris"}'])
+def test_promptfoo_has_prompt_and_output_beside_genai(prompt: str, answer: str) -> None:
+    """As promptfoo 0.121 sends what a provider was asked."""
+    attributes = {
+        "gen_ai.system": "openai",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": 19,
+        "promptfoo.provider.id": "openai:chat:m",
+        "promptfoo.request.body": prompt,
+        "promptfoo.response.body": answer,
+    }
+    agent = seen(span_of(attributes))
+    assert (agent.input_messages, agent.input_tokens) == (HELLO, 19)
+    assert agent.output_messages == [{"role": "assistant", "parts": [{"type": "text", "content": answer}]}]

@@ -259,7 +259,10 @@ def _choices(output: Any, is_chat: bool) -> list[Choice]:
     if isinstance(value, dict):
         inner = next((one for name in _SAID if (one := parse_json(value.get(name))) not in (None, "", [], {})), None)
         if inner is not None:
-            return [_choice(messages_of(_numbered(inner), "assistant"))]
+            told = messages_of(_numbered(inner), "assistant")
+            # An object that follows a schema is no message: it is what was said.
+            is_object = isinstance(inner, dict) and is_chat and not any(one["parts"] for one in told)
+            return [_choice([text_message("assistant", inner)] if is_object else told)]
     if not is_chat:
         return []
     part = text_part(value) if isinstance(value, str) else {"type": "data", "content": value}

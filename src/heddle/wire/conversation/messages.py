@@ -340,7 +340,7 @@ def read_result(body: Json) -> Json | None:
         return None
     parts = [reasoning_part(thought)] if isinstance(thought, str) and thought else []
     parts += parts_of(thought) if isinstance(thought, list) else []
-    parts += [text_part(said)] if isinstance(said, str) and said else []
+    parts += [text_part(as_text(said))] if said and isinstance(said, str | dict | list) else []
     parts += [text_part(as_text(made))] if made is not None and not isinstance(made, bool) else []
     for call in calls:
         parts.append(call_part(call.get("toolCallId"), call.get("toolName"), first_of(call, ("input", "args"))))

@@ -96,6 +96,8 @@ _OTHER_NAMES = {
     "atext_completion": "text_completion",
 }
 """What Langtrace and LiteLLM, which names its own functions, call requests to models."""
+_KNOWN = _GENAI_OPERATIONS | _OTHER_NAMES.keys()
+_OF_A_REQUEST = ("gen_ai.content.prompt", "gen_ai.content.completion")
 _COPIED = ({"gen_ai.request.model"}, {"gen_ai.request.model", "gen_ai.conversation.id"})
 """What proxies copy to each span of a request, also to those that ask no model."""
 INPUT, OUTPUT, SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"
@@ -121,6 +123,9 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
         if event.name == DETAILS:
             fill_from(FIELDS, event.attributes, into)
         elif event.name in EVENTS and into.operation_name is None:
+            into.operation_name = "chat"
+        elif event.name in _OF_A_REQUEST and into.operation_name not in _KNOWN:
+            # NeMo Guardrails names the task that asks.
             into.operation_name = "chat"
     if into.operation_name is None:
         into.operation_name = _operation(span, into)
@@ -191,9 +196,9 @@ def read_events(events: Iterable[Json], into: AgentSpan) -> None:
         if not role:
             continue
         if name == "gen_ai.content.prompt":
-            asked += messages_of(event.get("gen_ai.prompt"), role)
+            asked += messages_of(event.get("gen_ai.prompt", event.get("content")), role)
         elif name == "gen_ai.content.completion":
-            answered += messages_of(event.get("gen_ai.completion"), role)
+            answered += messages_of(event.get("gen_ai.completion", event.get("content")), role)
         elif name == "gen_ai.choice":
             answered.append(_choice(event))
         else:

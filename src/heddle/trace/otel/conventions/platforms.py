@@ -1,4 +1,4 @@
-"""Platforms that observe programs: Laminar, LangWatch, AgentOps."""
+"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo."""
 
 from typing import Any
 
@@ -162,4 +162,27 @@ AGENTOPS = Convention(
 """AgentOps: `agentops.*` of functions that are decorated; of models the numbered attributes of OpenLLMetry.
 
 Tokens: inside, as OpenLLMetry has them.
+"""
+
+
+_FOO = "promptfoo."
+_FOO_ASKED, _FOO_ANSWERED = _FOO + "request.body", _FOO + "response.body"
+
+
+def _messages_promptfoo(span: OtelSpan, into: AgentSpan) -> None:
+    """The prompt, a text or messages, and the output of the provider."""
+    asked, answered = span.attributes.get(_FOO_ASKED), span.attributes.get(_FOO_ANSWERED)
+    offer(into, "input_messages", read_request(asked) if asked else None)
+    offer(into, "output_messages", read_answer(answered) if answered else None)
+
+
+PROMPTFOO = Convention(
+    "promptfoo",
+    {},
+    more=(_FOO_ASKED, _FOO_ANSWERED),
+    messages=_messages_promptfoo,
+)
+"""promptfoo: `promptfoo.*` beside GenAI attributes, which have no messages.
+
+Tokens: as the GenAI conventions have them.
 """
