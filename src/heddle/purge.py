@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import shutil
 from pathlib import Path
 
 import zstandard
@@ -14,11 +13,13 @@ from heddle.evals.jobs import JobRun, Jobs, JobsDep
 from heddle.evals.replay.job import answer_id
 from heddle.http.own_bodies import OwnReq
 from heddle.http.routing import Admin, ResponseModel, StoreDep, answer, group
+from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.erasure import IMPORT_JOB, PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.project_tables import FoundCalls
+from heddle.training import files
 from heddle.training.service import Training
 from heddle.wire import jsontext, refs
 from heddle.wire.batched import batched
@@ -94,8 +95,8 @@ class Purges:
             _add(counts, "train_checkpoints", await self._training.models.delete(model, run.caller.user))
             _add(counts, "train_models", 1)
         await self._store.erasure.models(ids, counts)
-        for folder in await self._store.erasure.folders(project):
-            await asyncio.to_thread(shutil.rmtree, self._data / folder, True)
+        for folder in [*map(model_folder, ids), *await self._store.erasure.folders(project)]:
+            await asyncio.to_thread(files.remove, self._data / folder)
         _add(counts, "calls", await self._store.calls.purge_project(project))
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
         await run.progress({"removed": counts, "models": ids})

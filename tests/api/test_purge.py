@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import math
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -17,6 +19,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
+from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
@@ -174,7 +177,17 @@ def test_every_table_says_how_it_is_erased() -> None:
 
 @scale.on_sqlite
 def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk refuses a removal once, and the job is tried again."""
     monkeypatch.setattr("heddle.store.base.SETTLE_SECONDS", -1.0)
+    remove, refused = shutil.rmtree, list[Path]()
+
+    def refuse_once(folder: Path) -> None:
+        if not refused:
+            refused.append(folder)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        remove(folder)
+
+    monkeypatch.setattr("heddle.training.files.shutil.rmtree", refuse_once)
 
     async def run() -> None:
         async with running_services(tmp_path) as (services, client):
@@ -183,8 +196,9 @@ def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest
             await store.control.write(lambda c: planted.fill(c, OWN, MARKER, keep))
             others = await store.control.write(lambda c: planted.fill(c, OTHER, NEIGHBOUR, keep))
             assert set(others.values()) == {1}
-            for folder in (tmp_path / "adapters").glob("*"):
-                (folder / "weights").write_text(MARKER)
+            folder = tmp_path / model_folder(MARKER)
+            folder.mkdir(parents=True)
+            (folder / "weights").write_text(MARKER)
             asked = await client.post("/project/purge", json={"project_id": OWN, "subject": "project"})
             job = await services.jobs.wait(OWN, asked.json()["job_id"])
             assert job.state == "succeeded", job.error
@@ -193,7 +207,7 @@ def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest
             assert {name: found for name, found in left.items() if found} == {"eval_jobs": 1}
             assert planted.rows_with(tmp_path / DATABASE, MARKER) == []
             assert planted.files_with(tmp_path, MARKER) == []
-            assert planted.files_with(tmp_path, NEIGHBOUR)
+            assert planted.files_with(tmp_path, NEIGHBOUR) and refused == [folder]
 
     asyncio.run(run())
 

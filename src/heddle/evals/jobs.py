@@ -306,7 +306,10 @@ class Jobs(Runner[JobRow]):
         if await self._rows.finish(job.id, state, at, result=result, error=error):
             self._metrics.count_ended(job.kind, state, job.started_at, at)
             if removal := self._removals.get(job.kind):
-                await removal(job)
+                try:
+                    await removal(job)
+                except OSError as error:
+                    self.logger.warning("job %s left files: %s", job.id, error)
 
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]

@@ -46,6 +46,14 @@ def remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def remove_deleted(folder: Path) -> None:
+    """Remove a folder whose rows are gone already: where the disk refuses it, the next start does."""
+    try:
+        remove(folder)
+    except OSError as error:
+        logger.warning("%s goes at the next start: %s", folder, error)
+
+
 def resolve_folder(data: Path, folder: str) -> Path:
     """The place of a row's folder, which lies among those of training; raises OutsideRoot."""
     return resolve_below(data / ROOT, (data / folder).absolute())
@@ -54,7 +62,7 @@ def resolve_folder(data: Path, folder: str) -> Path:
 def remove_below(data: Path, folder: str) -> None:
     """Remove a row's folder; what the row names elsewhere stays, and is logged."""
     try:
-        remove(resolve_folder(data, folder))
+        remove_deleted(resolve_folder(data, folder))
     except OutsideRoot as error:
         logger.warning("a checkpoint's folder is not removed: %s", error)
 

@@ -268,7 +268,7 @@ class TrainableModels:
 
     async def _remove(self, row: ModelRow, user: str) -> list[CheckpointRow]:
         gone = await self._table.delete(row, times.now(), user)
-        await asyncio.to_thread(files.remove, self._data / model_folder(row.id))
+        await asyncio.to_thread(files.remove_deleted, self._data / model_folder(row.id))
         return gone
 
     async def delete(self, row: ModelRow, user: str) -> int:

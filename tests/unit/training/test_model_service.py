@@ -1,6 +1,8 @@
 """Making and taking away models: nothing is left of a failure anywhere, and a crash in between is made good."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from heddle.auth import LOCAL, Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from heddle.store.control.coordination import CANCELLED
+from heddle.training import files
 from heddle.training.models import TrainableModels
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.schemas.requests import CreateModel
@@ -181,6 +184,26 @@ def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
         assert bench.host.pointers == {} and models.ending == set()
         with pytest.raises(NotFound):
             await models.find(model.id, CALLER)
+
+    play(tmp_path, test)
+
+
+def test_a_model_is_gone_though_the_disk_refuses_to_remove_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
+        model = await bench.model()
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("heddle.training.files.shutil.rmtree", refuse)
+            assert await models.delete(model, "somebody") == 1
+        assert "goes at the next start" in caplog.text and folders_of(bench) == ["0000"]
+        with pytest.raises(NotFound):
+            await models.find(model.id, CALLER)
+        assert files.sweep(bench.folder, set(), 0) and folders_of(bench) == []
 
     play(tmp_path, test)
 
