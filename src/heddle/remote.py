@@ -27,6 +27,7 @@ _TIMEOUT_SECONDS = 120.0
 MOST_BYTES = 512 * 1024 * 1024
 """Of one JSON answer, and of one line of a stream: as much as a source that is not hostile may need."""
 _ERROR_BYTES = 1_000_000
+_MOST_DEPTH = jsontext.MAX_DEPTH + 100
 
 
 class Unreachable(HeddleError):
@@ -136,7 +137,8 @@ class Remote:
 
     def _parse(self, text: bytes, path: str) -> Any:
         try:
-            return jsontext.loads(text)
+            # Stored values are as deep as `loads` allows, and an answer lies around them.
+            return jsontext.loads(text, max_depth=_MOST_DEPTH)
         except HeddleError:
             raise Unreachable(f"{self.server}{path} answered no JSON; is the address right?") from None
 

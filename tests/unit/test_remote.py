@@ -11,6 +11,7 @@ import pytest
 from heddle import remote as remote_module
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote, Unreachable
+from heddle.wire import jsontext
 
 
 class Server(ThreadingHTTPServer):
@@ -147,6 +148,14 @@ def test_an_answer_without_an_end_is_not_read(server: Server, monkeypatch: pytes
     server.answers["/x"] = (200, b"[" * 900)
     with pytest.raises(Unreachable, match="answered no JSON"):
         remote.post("/x", {})
+
+
+def test_answers_are_read_as_bodies_are_and_may_lie_around_the_deepest_value(server: Server) -> None:
+    server.answers["/x"] = (200, b'["\\ud800", NaN, 1e999]')
+    assert Remote(server.url).post("/x", {}) == ["\ufffd", None, None]
+    deep = b"[" * (jsontext.MAX_DEPTH + 20) + b"]" * (jsontext.MAX_DEPTH + 20)
+    server.answers["/x"] = server.answers["/lines"] = (200, deep)
+    assert [Remote(server.url).post("/x", {})] == list(Remote(server.url).lines("/lines", {}))
 
 
 def test_what_is_no_heddle_is_told(server: Server) -> None:
