@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 Answer = Callable[[str, str, Any], tuple[int, Any]]
-"""From method, target and JSON body to status and JSON answer."""
+"""From method, target and JSON body to status and JSON answer (bytes go as they are)."""
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def served(answer: Answer) -> Iterator[str]:
         def _handle(self) -> None:
             length = int(self.headers.get("content-length") or 0)
             status, said = answer(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
-            content = json.dumps(said).encode()
+            content = said if isinstance(said, bytes) else json.dumps(said).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(content)))
             self.end_headers()

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from heddle.errors import HeddleError
 
 T = TypeVar("T")
-_WORDS: dict[type, str] = {str: "text", dict: "object", list: "list"}
+_WORDS: dict[type, str] = {str: "text", dict: "object", list: "list", int: "number"}
 
 
 class Misfit(HeddleError):
@@ -31,9 +31,18 @@ def take(row: Any, name: str, kind: type[T], default: T | None = None) -> T:
 
 def objects(row: Any, name: str) -> list[dict[str, Any]]:
     """The objects in a list of a row, none where it is absent; raises Misfit for anything else."""
+    return _items(row, name, dict)
+
+
+def texts(row: Any, name: str) -> list[str]:
+    """The texts in a list of a row, none where it is absent; raises Misfit for anything else."""
+    return _items(row, name, str)
+
+
+def _items(row: Any, name: str, kind: type[T]) -> list[T]:
     found: list[Any] = take(row, name, list, [])
-    if not all(isinstance(item, dict) for item in found):
-        raise Misfit(f"whose {name} holds something else than objects")
+    if not all(isinstance(item, kind) for item in found):
+        raise Misfit(f"whose {name} holds something else than {_WORDS[kind]}s")
     return found
 
 

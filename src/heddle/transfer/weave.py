@@ -5,7 +5,7 @@ Refs become internal ones; ids, digests, users and times stay what they are.
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +28,9 @@ from heddle.transfer.archive import (
     Row,
     require_parquet,
 )
+from heddle.transfer.rows import Misfit, identify, members, take, texts
 from heddle.transfer.target import Report, retry
+from heddle.transfer.validation import problem_of
 from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import COLUMNS, STATUS_WORDS
 from heddle.wire.jsontypes import Json
@@ -77,46 +79,75 @@ class WeaveSource:
         self._objects()
         first = [{"field": "created_at", "direction": "asc"}]
         feedback = self._pages("/feedback/query", "result", sort_by=first)
-        self._write("feedback", (_feedback(self._project, row) for row in feedback))
+        self._write("feedback", self._read(f"{RECORDS}/feedback", feedback, _feedback))
         prices = self._pages("/cost/query", "results", fields=[*_PRICE_FIELDS])
-        self._write("costs", (_price(self._project, row) for row in prices))
+        self._write("costs", self._read(f"{RECORDS}/costs", prices, _price))
         self._read_tables()
         self._write("files", self._read_files())
         self.report.notes.append(_NOT_READ)
 
     def _calls(self) -> Iterator[Row]:
         order = [{"field": "started_at", "direction": "asc"}, {"field": "id", "direction": "asc"}]
-        for line in self._pages("/calls/stream_query", None, sort_by=order):
-            record = _call(self._project, line)
-            for field in ("inputs", "output"):
-                self._note(line.get(field))
-            yield record
+        found = self._pages("/calls/stream_query", None, sort_by=order)
+        return self._read(CALLS, found, _call, "inputs", "output")
 
     def _objects(self) -> None:
         labels: list[tuple[str, Row]] = []
 
-        def versions() -> Iterator[Row]:
-            order = [{"field": "created_at", "direction": "asc"}]
-            for found in self._pages("/objs/query", "objs", include_tags_and_aliases=True, sort_by=order):
-                yield _version(self._project, found)
-                self._note(found["val"])
-                labels.extend(_labels(self._project, found))
+        def version(row: Any) -> Row:
+            record = self._fit(f"{RECORDS}/object_versions", row, _version, "val")
+            labels.extend(list(_labels(self._project, row)))
+            return record
 
-        self._write("object_versions", versions())
+        order = [{"field": "created_at", "direction": "asc"}]
+        found = self._pages("/objs/query", "objs", include_tags_and_aliases=True, sort_by=order)
+        self._write("object_versions", self.report.read("object versions", found, version))
         for name in ("object_tags", "object_aliases"):
             self._write(name, (row for table, row in labels if table == name))
 
-    def _pages(self, path: str, key: str | None, **body: Any) -> Iterator[Json]:
-        """Everything that a query answers, page by page: a list under a key, or a stream of lines."""
+    def _read(
+        self, group: str, rows: Iterable[tuple[str, Any]], convert: Callable[[str, Any], Row], *naming: str
+    ) -> Iterator[Row]:
+        """The records of those rows that fit."""
+        name = group.rpartition("/")[2].replace("_", " ")
+        return self.report.read(name, rows, lambda row: self._fit(group, row, convert, *naming))
 
-        def ask(offset: int) -> list[Json]:
+    def _fit(self, group: str, row: Any, convert: Callable[[str, Any], Row], *naming: str) -> Row:
+        """A row as a record that the archive may hold; its fields `naming` name tables and files. Raises Misfit."""
+        try:
+            record = convert(self._project, row)
+        except Misfit:
+            raise
+        except HeddleError as error:
+            raise Misfit(f"that cannot be stored: {error.reason.partition(':')[0]}") from None
+        if (problem := problem_of(group, record)) is not None:
+            raise Misfit(f"whose {problem[0]} {problem[1]}")
+        for field in naming:
+            self._note(row.get(field))
+        return record
+
+    def _pages(self, path: str, key: str | None, **body: Any) -> Iterator[tuple[str, Any]]:
+        """Everything that a query answers, page by page, with its place: a list under a key, or a stream of lines.
+
+        Raises HeddleError for a page that begins as an earlier one did: the server does not heed `offset`.
+        """
+
+        def ask(offset: int) -> list[Any]:
             asked = {**self._named, **body, "limit": _PAGE, "offset": offset}
-            return list(self._remote.lines(path, asked) if key is None else self._remote.post(path, asked)[key])
+            if key is None:
+                return list(self._remote.lines(path, asked))
+            return take(self._remote.post(path, asked), key, list)
 
+        beginnings: set[bytes] = set()
         offset = 0
         while True:
             found = retry(ask, offset)
-            yield from found
+            if found:
+                beginning = hashlib.sha256(jsontext.dumps_bytes(found[0])).digest()
+                if beginning in beginnings:
+                    raise HeddleError(f"the pages of {path} have no end: the one from {offset} on came before")
+                beginnings.add(beginning)
+            yield from ((f"number {number} of {path}", row) for number, row in enumerate(found, offset + 1))
             offset += len(found)
             if len(found) < _PAGE:
                 return
@@ -134,24 +165,28 @@ class WeaveSource:
                 if error.answered not in (400, 404):
                     raise
                 self.report.leave("tables that are named and that the server does not have")
+            except Misfit as error:
+                self.report.refuse("tables with rows", error, digest)
         rows.flush()
         RecordWriter(self._archive, TABLE_CHUNKS).write(chunks)
 
     def _table(self, digest: str, rows: RecordWriter) -> list[Row]:
         """The chunks of a table, whose rows are written."""
         named = {**self._named, "digest": digest}
-        count = int(retry(self._remote.post, "/table/query_stats", named)["count"])
+        count = take(retry(self._remote.post, "/table/query_stats", named), "count", int)
         table = records.StoredTable(0, digest, count)
         chunks = []
         for number, first in enumerate(range(0, max(count, 1), CHUNK_ROWS)):
             asked = {**named, "limit": CHUNK_ROWS, "offset": first}
-            page = retry(self._remote.post, "/table/query", asked)["rows"]
+            page = take(retry(self._remote.post, "/table/query", asked), "rows", list)
             if len(page) != min(CHUNK_ROWS, count - first):
                 raise HeddleError(f"The server answered {len(page)} rows of the table {digest} from {first} on")
-            for row in page:
-                rows.add(records.row_record(self._project, row["digest"], _text(row["val"])))
-                self._note(row["val"])
-            chunks.append(records.chunk_record(self._project, table, number, [row["digest"] for row in page]))
+            if page and take(page[0], "original_index", int, first) != first:
+                raise HeddleError(f"The server answered other rows of the table {digest} than those from {first} on")
+            found = [self._fit(TABLE_ROWS, row, _table_row, "val") for row in page]
+            for row in found:
+                rows.add(row)
+            chunks.append(records.chunk_record(self._project, table, number, [row["digest"] for row in found]))
         return chunks
 
     def _read_files(self) -> Iterator[Row]:
@@ -199,26 +234,26 @@ def _internal(value: Any) -> Any:
     return jsontext.loads(refs.convert_in(jsontext.dumps_bytes(value), lambda _project: True))
 
 
-def _call(project: str, line: Json) -> Row:
+def _call(project: str, line: Any) -> Row:
     """A call of /calls/stream_query."""
-    attributes = _internal(line.get("attributes") or {})
+    attributes = _internal(take(line, "attributes", dict, {}))
     dump = attributes.pop("otel_span", None)
-    summary = _internal(line.get("summary") or {})
+    summary = _internal(take(line, "summary", dict, {}))
     weave = summary.get("weave")
     status = weave.get("status") if isinstance(weave, dict) else None
     if status not in STATUS_WORDS:
         status = "error" if line.get("exception") else "success" if line.get("ended_at") else "running"
     record: Row = dict.fromkeys(item.name for item in COLUMNS)
-    record |= {name: line[name] for name in ("id", "trace_id")}
+    record |= {name: identify(line, name) for name in ("id", "trace_id")}
     record |= {name: line.get(name) for name in ("exception", "display_name")}
     record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and not item.of_end}
-    record |= {"project": project, "status": status, "op_name": _internal(line["op_name"])}
-    record |= {"started_at": _instant(line["started_at"]), "ended_at": _instant(line.get("ended_at"))}
+    record |= {"project": project, "status": status, "op_name": _internal(identify(line, "op_name"))}
+    record |= {name: _instant(line, name) for name in ("started_at", "ended_at")}
     record |= {
         "user": line.get("wb_user_id"),
-        "run_id": run_id(line.get("wb_run_id"), project),
+        "run_id": run_id(take(line, "wb_run_id", str, "") or None, project),
     }
-    record |= {"inputs": _text(line.get("inputs") or {}), "attributes": jsontext.dumps(attributes)}
+    record |= {"inputs": _text(take(line, "inputs", dict, {})), "attributes": jsontext.dumps(attributes)}
     record["otel_dump"] = None if dump is None else jsontext.dumps(dump)
     if record["ended_at"] is not None:
         record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and item.of_end}
@@ -227,50 +262,64 @@ def _call(project: str, line: Json) -> Row:
     return record
 
 
-def _version(project: str, found: Json) -> Row:
+def _version(project: str, found: Any) -> Row:
     """A version of /objs/query."""
-    val = _text(found["val"])
-    named = {name: found[name] for name in ("kind", "object_id", "digest", "version_index", "is_latest")}
-    named |= {name: found.get(name) for name in ("base_object_class", "leaf_object_class")}
-    ref = refs.object_ref(project, found["kind"], found["object_id"], found["digest"])
-    times_of = {"created_at": _instant(found["created_at"]), "deleted_at": None}
-    user = {"user": found.get("wb_user_id")}
-    return {"project": project, "ref": ref, **named, **times_of, **user, "size": len(val.encode()), "val": val}
+    val = _text(_present(found, "val"))
+    named = {name: identify(found, name) for name in ("kind", "object_id", "digest")}
+    ref = refs.object_ref(project, named["kind"], named["object_id"], named["digest"])
+    counts = {name: found.get(name) for name in ("version_index", "is_latest")}
+    classes = {name: found.get(name) for name in ("base_object_class", "leaf_object_class")}
+    times_of = {"created_at": _instant(found, "created_at"), "deleted_at": None}
+    held = {"user": found.get("wb_user_id"), "size": len(val.encode()), "val": val}
+    return {"project": project, "ref": ref, **named, **counts, **classes, **times_of, **held}
 
 
 def _labels(project: str, found: Json) -> Iterator[tuple[str, Row]]:
     """The tags and aliases of a version, each with the table it belongs to."""
     base = {"project": project, "object_id": found["object_id"], "digest": found["digest"]}
-    base["user"] = found.get("wb_user_id") or ""
-    at = _instant(found["created_at"])
-    for tag in found.get("tags") or ():
+    base["user"] = take(found, "wb_user_id", str, "")
+    at = _instant(found, "created_at")
+    for tag in texts(found, "tags"):
         yield "object_tags", {**base, "tag": tag, "created_at": at}
-    aliases = dict.fromkeys(found.get("aliases") or ())
+    aliases = dict.fromkeys(texts(found, "aliases"))
     if found["is_latest"]:
         aliases.setdefault(LATEST)
     for alias in aliases:
         yield "object_aliases", {**base, "alias": alias, "updated_at": at}
 
 
-def _feedback(project: str, row: Json) -> Row:
+def _feedback(project: str, row: Any) -> Row:
     """A row of /feedback/query."""
-    texts = {"id": row["id"], "project": project, "feedback_type": row["feedback_type"]}
-    texts |= {"wb_user_id": row.get("wb_user_id") or "", "creator": row.get("creator")}
-    texts |= {"weave_ref": _internal(row["weave_ref"]), "payload": _text(row.get("payload") or {})}
-    texts |= {name: _internal(row.get(name)) for name in _REFS}
+    held = {"id": identify(row, "id"), "project": project, "feedback_type": row.get("feedback_type")}
+    held |= {"wb_user_id": row.get("wb_user_id") or "", "creator": row.get("creator")}
+    held |= {"weave_ref": _internal(identify(row, "weave_ref")), "payload": _text(take(row, "payload", dict, {}))}
+    held |= {name: _internal(row.get(name)) for name in _REFS}
     empty: Json = {name: [] if name == "scorer_tags" else {} for name in STRUCTURES}
-    texts |= {name: _text(row.get(name) or value) for name, value in empty.items()}
-    texts |= {name: row.get(name) or value for name, value in SPANS.items()}
-    return {**texts, "created_at": _instant(row["created_at"])}
+    held |= {name: _text(row.get(name) or value) for name, value in empty.items()}
+    held |= {name: row.get(name) or value for name, value in SPANS.items()}
+    return {**held, "created_at": _instant(row, "created_at")}
 
 
-def _price(project: str, row: Json) -> Row:
+def _price(project: str, row: Any) -> Row:
     """A price of /cost/query."""
-    named = {"project": project, "id": row["id"], "llm_id": row["llm_id"], "provider_id": row.get("provider_id") or ""}
+    named = {"project": project, "id": identify(row, "id"), "llm_id": row.get("llm_id")}
+    named |= {"provider_id": row.get("provider_id") or ""}
     named |= {name: row.get(name) or 0.0 for name in _COSTS} | {name: row.get(name) or "USD" for name in _UNITS}
-    at = _instant(row.get("effective_date")) or 0
-    made = {"created_by": row.get("created_by") or "", "created_at": _instant(row.get("created_at")) or at}
+    at = _instant(row, "effective_date") or 0
+    made = {"created_by": row.get("created_by") or "", "created_at": _instant(row, "created_at") or at}
     return {**named, **made, "effective_date": at}
+
+
+def _table_row(project: str, row: Any) -> Row:
+    """A row of /table/query."""
+    return records.row_record(project, identify(row, "digest"), _text(_present(row, "val")))
+
+
+def _present(row: Any, name: str) -> Any:
+    """Any value of a row, which may be null; raises Misfit where it is missing."""
+    if name not in members(row):
+        raise Misfit(f"whose {name} is missing")
+    return row[name]
 
 
 def _tables_in(value: Any, project: str) -> Iterator[str]:
@@ -299,5 +348,10 @@ def _text(value: Any) -> str:
     return jsontext.dumps(_internal(value))
 
 
-def _instant(text: str | None) -> int | None:
-    return None if text is None else times.parse(text)
+def _instant(row: Any, name: str) -> int | None:
+    """An instant of a row in microseconds, None where it has none; raises Misfit."""
+    text = take(row, name, str, "")
+    found = times.parse(text) if text else None
+    if text and found is None:
+        raise Misfit(f"whose {name} is no time that can be stored")
+    return found
