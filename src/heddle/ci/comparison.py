@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from heddle.ci.runs import trials_per_row
+from heddle.ci.runs import StoredObject, list_runs, list_unscored, trials_per_row
 from heddle.errors import InvalidRequest
 from heddle.remote import Project
 from heddle.wire.jsontypes import Json
@@ -122,11 +122,24 @@ class Comparison:
         return [measured for name, measured in self.measures.items() if name not in repeated]
 
 
+def find_latest_run(project: Project, of: StoredObject) -> str | None:
+    """The id of the newest run that ended well and in which an answer came; None before the first."""
+    found = (str(run["id"]) for run in list_runs(project, of.ref, status="success"))
+    return next((run_id for run_id in found if _has_answers(project, run_id)), None)
+
+
+def _has_answers(project: Project, run_id: str) -> bool:
+    """False for a run in which every answer failed: nothing can be compared with it."""
+    rows = _rows(project, [run_id], False, [])
+    trials = (trial for row in rows for part in row["evaluations"] for trial in part["trials"])
+    return not all(map(is_failed, trials))
+
+
 def compare(project: Project, run_id: str, baseline_id: str, with_examples: bool = False) -> Comparison:
     """Read both runs and compare them over their common rows; raises HeddleError when they cannot be read."""
     runs: dict[str, dict[str, Row]] = {run_id: {}, baseline_id: {}}
     per_row = {found: trials_per_row(project, found) for found in runs}
-    warnings = list[str]()
+    warnings = [text for found in runs for text in list_unscored(project, found)]
     for row in _rows(project, [run_id, baseline_id], with_examples, warnings):
         for part in row["evaluations"]:
             if (found := part["evaluation_call_id"]) in runs:

@@ -22,7 +22,16 @@ from rich.table import Table
 
 import heddle
 from heddle.ci import runs
-from heddle.ci.comparison import ERRORS, Comparison, Condition, Measurement, Verdict, compare, parse_condition
+from heddle.ci.comparison import (
+    ERRORS,
+    Comparison,
+    Condition,
+    Measurement,
+    Verdict,
+    compare,
+    find_latest_run,
+    parse_condition,
+)
 from heddle.command_options import explain
 from heddle.errors import HeddleError
 from heddle.remote import Place, Project
@@ -236,7 +245,7 @@ def run(evaluation: str, model: str, baseline: str, parameters: Json, timeout: f
         conditions = [parse_condition(text) for text in options.fail_if]
         here = _open_project(options, evaluation)
         found = runs.find_evaluation(here, evaluation)
-        base = runs.find_latest_run(here, found) if baseline == LATEST else runs.find_run(here, baseline)
+        base = find_latest_run(here, found) if baseline == LATEST else runs.find_run(here, baseline)
         ours = runs.find_model(here, model, parameters)
         if base is None and baseline == LATEST:
             made = _run_one(here, found, ours, model, timeout)

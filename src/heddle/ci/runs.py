@@ -105,10 +105,13 @@ def _serves(project: Project, named: str) -> bool:
     return named.partition("@")[0].partition(":")[0] in served or named in served
 
 
-def find_latest_run(project: Project, of: StoredObject) -> str | None:
-    """The id of the newest run that ended well; None before the first."""
-    runs = list_runs(project, of.ref, status="success", limit=1)
-    return str(runs[0]["id"]) if runs else None
+def list_unscored(project: Project, run_id: str) -> list[str]:
+    """A sentence for each scorer that gave answers of a run no score."""
+    unscored = project.post("/evaluations/status", call_id=run_id)["status"].get("unscored") or {}
+    return [
+        f"{told['answers']} answers of run {run_id} have no score of {scorer}: {told['reason']}"
+        for scorer, told in unscored.items()
+    ]
 
 
 def find_run(project: Project, named: str) -> str | None:

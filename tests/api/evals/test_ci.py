@@ -131,6 +131,32 @@ def test_the_first_run_becomes_the_baseline(bench: Bench, tmp_path: Path) -> Non
     )
 
 
+def test_a_run_in_which_every_answer_failed_is_no_baseline(bench: Bench) -> None:
+    bench.writer.evaluation("wordy", bench.writer.dataset("words", ROWS)[0], [bench.writer.scorer("ExactMatchScorer")])
+    first = bench.run("run", "wordy", "--model", "fake/swift")
+    made = first.stdout.split("run ", 1)[1].split(":", 1)[0]
+    failed = bench.run("run", "wordy", "--model", "fake/model-deeply-wrong")
+    assert failed.returncode == 2 and "every answer of run" in failed.stderr, failed.stdout + failed.stderr
+    again = bench.run("run", "wordy", "--model", "fake/swift", "--fail-if", "score < 0")
+    assert again.returncode == 0 and f"baseline {made}" in again.stdout, again.stdout + again.stderr
+
+
+def test_answers_that_a_judge_gave_no_score_are_told(bench: Bench, tmp_path: Path) -> None:
+    settings = {"llm_model_id": "fake/model-deeply-wrong", "default_params": {"response_format": "text"}}
+    model_class = "LLMStructuredCompletionModel"
+    value = {"_type": model_class, "_class_name": model_class, "_bases": ["Model", "Object", "BaseModel"], **settings}
+    model = bench.writer.object("refuser", value)
+    judge = bench.writer.scorer("LLMAsAJudgeScorer", model=model, scoring_prompt="Rate {output}")
+    bench.writer.evaluation("judged", bench.writer.dataset("words", ROWS)[0], [judge])
+    done = bench.run("run", "judged", "--model", "fake/swift", "--json", tmp_path / "gate.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "gate.json").read_text())
+    (warning,) = report["warnings"]
+    assert warning.startswith(
+        f"12 answers of run {report['run']} have no score of LLMAsAJudgeScorer: fake answered 400"
+    )
+
+
 def test_the_job_of_the_manual_runs(bench: Bench, tmp_path: Path) -> None:
     """The step of the GitHub Actions example, with its variables; what it writes is where its other steps look."""
     page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
