@@ -200,7 +200,7 @@ def test_aliases_move_and_resolve(wire: Wire) -> None:
         assert wire.post("/objs/o/aliases/remove", aliases=["best"]) == {}
     refused(wire, "POST", "/obj/read", 404, object_id="o", digest="best")
     refused(wire, "PUT", "/objs/o/aliases", 404, digest="latest", aliases=["x"])
-    for alias in ("latest", "v1", "a/b", "a:b", " ", "", "x" * 129):
+    for alias in ("latest", "v1", "a/b", "a:b", " ", "", "x" * 129, "X" * 43, "ab" * 32):
         detail = refused(wire, "PUT", "/objs/o/aliases", 422, digest=first, aliases=[alias])["detail"]
         assert detail[0]["loc"] == ["body", "aliases"]
         refused(wire, "POST", "/objs/o/aliases/remove", 422, aliases=[alias])

@@ -5,12 +5,17 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.conftest import SDK_VERSIONS, Wire, python_client
+from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched, look
+
+Made = tuple[Wire, dict[str, Any]]
+Guarded = tuple[HeddleProcess, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +25,16 @@ def made(server: HeddleProcess, tmp_path_factory: pytest.TempPathFactory) -> Ite
     client = python_client(SDK_VERSIONS[0], server, wire.project, tmp_path_factory.mktemp("queue"))
     yield wire, client.run("annotation_work.py")
     wire.client.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A server with the keys of two annotators and its operator."""
+    data = tmp_path_factory.mktemp("annotators") / "data"
+    keys = {name: make_key(data, name, "--role", "annotator:team/shared") for name in ("ann", "bob")}
+    keys["root"] = make_key(data, "root", "--role", "admin")
+    with HeddleProcess(data, auth="on") as process:
+        yield process, keys
 
 
 @pytest.fixture
@@ -177,6 +192,68 @@ def test_saving_is_tried_again_and_says_what_was_refused(
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_text("Saved", exact=True)).to_be_visible()
     assert labels(shared, queue) == [("wandb.annotation.correct", False), ("wandb.annotation.correct", True)]
+
+
+def test_two_annotators_are_given_different_items(guarded: Guarded, browser: Browser) -> None:
+    process, keys = guarded
+    wire = Wire(process.url, "team/shared")
+    wire.client.auth = ("api", keys["root"])
+    calls = [{"id": str(uuid.uuid4()), "trace_id": str(uuid.uuid4()), "op_name": f"op{n}"} for n in range(4)]
+    at = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z", "attributes": {}, "summary": {}}
+    batch = [{"project_id": wire.project, **call, **at, "inputs": {}, "output": "x"} for call in calls]
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": batch}).status_code == 200
+    queue = wire.post("/annotation_queues", name="Both", scorer_refs=[])["id"]
+    wire.post(f"/annotation_queues/{queue}/items", call_ids=[call["id"] for call in calls], display_fields=[])
+    page, other = (browser.new_context(base_url=process.url).new_page() for _ in range(2))
+    for shown, who, first in ((page, "ann", "op0"), (other, "bob", "op1")):
+        own = {"x-heddle-ui": "1", "origin": process.url}
+        answer = httpx.post(f"{process.url}/_ui/session", json={"key": keys[who]}, headers=own)
+        cookie = {"name": "heddle_session", "value": answer.cookies["heddle_session"], "url": process.url}
+        shown.context.add_cookies([{**cookie, "httpOnly": True}])
+        with shown.expect_response("**/progress"):
+            shown.goto(f"/{wire.project}/weave/queues/{queue}/work")
+        expect(shown.get_by_role("heading", name=first)).to_be_visible()
+    for shown, following in ((other, "op2"), (page, "op3")):
+        with shown.expect_response("**/progress"):
+            shown.keyboard.press("s")
+        expect(shown.get_by_role("heading", name=following)).to_be_visible()
+    # What another has left lying is there for whoever has nothing else.
+    page.keyboard.press("s")
+    expect(page.get_by_role("heading", name="op2")).to_be_visible()
+    for shown in (page, other):
+        shown.context.close()
+    wire.client.close()
+
+
+def test_a_field_that_is_gone_does_not_stop_the_work(page: Page, shared: Wire, made: Made) -> None:
+    specs, calls = made[1]["specs"], made[1]["calls"]
+    spec = {"name": "Brief", "description": None, "field_schema": {"type": "boolean"}}
+    body = {"project_id": shared.project, "val": spec, "builtin_object_class": "AnnotationSpec"}
+    refs = {}
+    for name in ("brief", "kept"):
+        digest = shared.post("/obj/create", obj={**body, "object_id": name})["digest"]
+        refs[name] = f"weave:///{shared.project}/object/{name}:{digest}"
+    never = f"weave:///{shared.project}/object/never:{'x' * 43}"
+    newest = specs["correct"].rpartition(":")[0] + ":latest"
+    asked = [refs["brief"], never, refs["kept"], newest]
+    queue = shared.post("/annotation_queues", name="Gone", scorer_refs=asked)["id"]
+    shared.post(f"/annotation_queues/{queue}/items", call_ids=calls[:2], display_fields=[])
+    label = {"weave_ref": f"weave:///{shared.project}/call/{calls[0]}", "queue_id": queue, "payload": {"value": True}}
+    kind = {"feedback_type": "wandb.annotation.brief", "annotation_ref": refs["brief"]}
+    shared.post("/feedback/create", **label, **kind)
+    shared.post("/obj/delete", object_id="brief")
+    page.goto(f"/{shared.project}/weave/queues/{queue}?tab=guideline")
+    expect(page.get_by_text("This field is deleted or no annotation spec")).to_have_count(2)
+    page.goto(f"/{shared.project}/weave/queues/{queue}/work")
+    expect(page.get_by_text("No longer there: brief, never")).to_be_visible()
+    expect(page.get_by_role("group", name="Brief")).to_have_count(1)
+    page.keyboard.press("1")
+    page.keyboard.press("2")
+    expect(page.get_by_role("button", name="No").last).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Saved", exact=True)).to_be_visible()
+    said = [("wandb.annotation.brief", True), ("wandb.annotation.correct", False), ("wandb.annotation.kept", True)]
+    assert labels(shared, queue) == said
 
 
 def test_an_empty_project_teaches_what_a_queue_is(page: Page, project: str) -> None:

@@ -18,6 +18,7 @@ from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
 from heddle.store.control import pending_calls
+from heddle.store.control.annotation_queues import ItemFilter, ItemRow, QueueRow
 from heddle.store.control.audit import AuditQuery
 from heddle.store.control.costs import PriceRow
 from heddle.store.control.eval_jobs import JobRow as EvalJob
@@ -216,6 +217,30 @@ async def feedback(store: ControlGroups) -> list[Any]:
     left = [(await store.feedback.query(project, RowRequest(fields=["id"]))).rows for project in (_P, "q")]
     assert {row["id"] for row in left[0]} >= {"call5", "object1"} and len(left[0]) == 6 and len(left[1]) == 1
     return [*found, left]
+
+
+@story
+async def queues_that_are_deleted_meanwhile(store: ControlGroups) -> list[Any]:
+    queues = store.annotation_queues
+    await queues.create(QueueRow("q", _P, "Q", "", [], 1, "me", 1))
+    items = [ItemRow(f"i{n}", _P, "q", f"c{n}", 1, None, "op", "t", [], "me", n, n) for n in range(3)]
+    found: list[Any] = [await queues.add(_P, "q", items[:2]), await queues.add(_P, "q", items[:2])]
+    label = _EMPTY | {"id": "f", "weave_ref": "r", "creator": None, "created_at": 1, "payload": "{}", "queue_id": "q"}
+    await store.feedback.create([label])
+    await queues.delete(_P, "q", "me")
+    # What was checked before the deletion must not be stored after it.
+    for write in (
+        queues.add(_P, "q", items),
+        queues.progress(_P, "q", "i0", "me", "completed", lambda _: True),
+        store.feedback.create([label | {"id": "g"}]),
+        store.feedback.create([label | {"id": "g", "project": "other"}]),
+    ):
+        with pytest.raises(HeddleError, match="Queue q not found") as refused:
+            await write
+        found.append((refused.value.status, refused.value.reason))
+    found += [await queues.items(_P, "q", ItemFilter({}), ()), await queues.stats(_P, ["q"])]
+    assert [item.annotation_state for item in found[-2]] == ["unstarted"] * 2
+    return [*found, (await store.feedback.query(_P, RowRequest(fields=["id"]))).rows]
 
 
 @story

@@ -39,6 +39,7 @@ from heddle.store.control.annotation_queues import (
     ItemRow,
     Move,
     QueueRow,
+    no_queue,
 )
 from heddle.wire import times
 from heddle.wire.batched import batched
@@ -331,7 +332,7 @@ async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, stor
     """A queue."""
     row = await store.annotation_queues.read(caller.open(project_id), queue_id)
     if row is None or row.deleted_at is not None:
-        raise _not_found(queue_id)
+        raise no_queue(queue_id)
     return answer({"queue": describe_row(QueueSchema, row, project_id=project_id)})
 
 
@@ -362,7 +363,7 @@ async def add_items(
     check_repeated("display_fields", body.display_fields)
     queues = store.annotation_queues
     if not await queues.live(project, [queue_id]):
-        raise _not_found(queue_id)
+        raise no_queue(queue_id)
     chosen, at = await choose_calls(settings, records, caller, body), times.now()
     rows = [
         ItemRow(
@@ -381,7 +382,7 @@ async def add_items(
         )
         for call in chosen.calls.values()
     ]
-    added = await queues.add(rows)
+    added = await queues.add(project, queue_id, rows)
     result: Json = {"added_count": added, "duplicates": len(rows) - added}
     if chosen.matched is not None:
         result |= {"matched": chosen.matched, "has_more": chosen.has_more}
@@ -398,7 +399,7 @@ async def query_items(
     """
     project, queues = caller.open(body.project_id), store.annotation_queues
     if await queues.read(project, queue_id) is None:
-        raise _not_found(queue_id)
+        raise no_queue(queue_id)
     limit, offset = page_limit(settings, not_negative(body.limit, "limit")), not_negative(body.offset, "offset") or 0
     rows = await queues.items(project, queue_id, _filter(body.filter), _order(body.sort_by), limit, offset)
     positions = range(offset + 1, offset + 1 + len(rows))
@@ -415,17 +416,10 @@ async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Anno
     caller = caller.require(Scope.READ)
     project, queues = caller.open(body.project_id), store.annotation_queues
     move = check_transition(body.annotation_state)
-    queue = await queues.read(project, queue_id)
-    if queue is not None and queue.deleted_at is not None:
-        raise _not_found(queue_id)
     row = await queues.progress(project, queue_id, item_id, caller.user, body.annotation_state, move)
     if row is None:
         raise InvalidRequest(f"Queue item '{item_id[:200]}' not found in queue '{queue_id[:200]}'")
     return answer({"item": _item(body.project_id, row, None)})
-
-
-def _not_found(queue_id: str) -> NotFound:
-    return NotFound(f"Queue {queue_id[:200]} not found")
 
 
 def _order(sort_by: Sequence[SortBy] | None) -> list[tuple[str, bool]]:

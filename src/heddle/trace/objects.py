@@ -99,6 +99,8 @@ def check_aliases(aliases: list[str]) -> list[str]:
             raise ValueError(f"alias name cannot contain character {bad[0]!r}")
         if alias == "latest" or _RESERVED_ALIAS.fullmatch(alias):
             raise ValueError(f"alias name {alias!r} is reserved")
+        if refs.looks_like_digest(alias):
+            raise ValueError(f"alias name {alias!r} is taken for a digest when it is read: choose another")
     return check_count(aliases)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from heddle.errors import NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.repository import Key, Mapped, Repository, dialect_insert, writes
 from heddle.store.control.row_queries import CodePoints, Containing
@@ -115,12 +116,7 @@ class AnnotationQueues(Repository):
 
     async def live(self, project: str, queue_ids: Collection[str]) -> set[str]:
         """Those of the ids that are queues of the project and not deleted."""
-
-        found: set[str] = set()
-        for part in batched(queue_ids):
-            mine = sa.and_(_queues.project == project, _queues.deleted_at.is_(None), _queues.id.in_(part))
-            found |= {row.id for row in await self._tuples(sa.select(_queues.id).where(mine))}
-        return found
+        return await self._executor.read(lambda connection: hold_live(connection, project, queue_ids))
 
     async def query(
         self, project: str, name: str | None, sort: Order, limit: int | None = None, offset: int = 0
@@ -147,12 +143,12 @@ class AnnotationQueues(Repository):
             audit(connection, at, user, "annotation_queue.delete", project, {"id": queue_id, "name": row.name})
         return row
 
-    async def add(self, rows: Sequence[ItemRow]) -> int:
-        """Queue calls, each once per queue; returns how many were not there yet."""
-        if not rows:
-            return 0
+    async def add(self, project: str, queue_id: str, rows: Sequence[ItemRow]) -> int:
+        """Queue calls, each once; returns how many were not there yet. Raises NotFound when no such queue is live."""
 
         def work(connection: sa.Connection) -> int:
+            if not hold_live(connection, project, [queue_id]):
+                raise no_queue(queue_id)
             once = dialect_insert(connection, annotation_queue_items)
             new = once.on_conflict_do_nothing(index_elements=["queue_id", "call_id"]).returning(_items.id)
             added = (
@@ -195,7 +191,14 @@ class AnnotationQueues(Repository):
         state: str,
         move: Move,
     ) -> ItemRow | None:
-        """Bring one annotator's progress on an item to a state, if `move` says so; None when there is no such item."""
+        """Bring one annotator's progress on an item to a state, if `move` says so; None when there is no such item.
+
+        Raises NotFound when the queue is deleted.
+        """
+        queue = _QUEUES.select(_queues.project == project, _queues.id == queue_id)
+        found = _QUEUES.first(connection, queue.with_for_update(read=True))
+        if found is not None and found.deleted_at is not None:
+            raise no_queue(queue_id)
         mine = sa.and_(_items.project == project, _items.queue_id == queue_id, _items.id == item_id)
         query = _ITEMS.select(mine)
         # Locked where rows can be: two requests of one annotator must not both find no record.
@@ -206,6 +209,21 @@ class AnnotationQueues(Repository):
         if move(present):
             _note(connection, item_id, annotator, state, present is None)
         return _ITEMS.first(connection, query)
+
+
+def no_queue(queue_id: str) -> NotFound:
+    """What is raised where there is no such queue, or none any more."""
+    return NotFound(f"Queue {queue_id[:200]} not found")
+
+
+def hold_live(connection: sa.Connection, project: str, queue_ids: Collection[str]) -> set[str]:
+    """Those of the ids that are queues of the project and not deleted; in a write, none is until its end."""
+    found: set[str] = set()
+    for part in batched(queue_ids):
+        live = sa.and_(_queues.project == project, _queues.deleted_at.is_(None), _queues.id.in_(part))
+        query = sa.select(_queues.id).where(live).order_by(_queues.id)
+        found |= set(connection.execute(query.with_for_update(read=True)).scalars())
+    return found
 
 
 def _note(connection: sa.Connection, item_id: str, annotator: str, state: str, is_new: bool) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from heddle.errors import InvalidRequest
+from heddle.store.control.annotation_queues import hold_live
 from heddle.store.control.audit import purge
 from heddle.store.control.redaction import RedactedRepository
 from heddle.store.control.repository import Prepared, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Listed, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
-from heddle.wire.batched import batched
+from heddle.wire.batched import batched, group_pairs
 from heddle.wire.redaction import Redactor
 
 STRUCTURES = {
@@ -115,13 +117,15 @@ class FeedbackRows(RedactedRepository):
     async def create(self, rows: Sequence[Row], replaced: tuple[str, str, str] | None = None) -> None:
         """Store complete rows, all or none; a row with the id of an existing one takes its place.
 
-        `replaced` (project, id, user) names a row that goes away in the same step.
+        `replaced` (project, id, user) names a row that goes away in the same step. Raises InvalidRequest for a row of a
+        queue that is not live.
         """
         if not rows:
             return
         rows = await self._redaction.each(rows, lambda row: str(row["project"]), _redacted)
 
         def work(connection: sa.Connection) -> None:
+            _require_queues(connection, rows)
             if replaced is not None:
                 purge(connection, feedback, replaced[0], [replaced[1]], replaced[2], "feedback.replace")
             upsert(connection, feedback, ("project", "id"), list(rows))
@@ -218,6 +222,15 @@ def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[
         for row in _read_shown(connection, of_project=project, weave_refs=chunk):
             found.setdefault(row.weave_ref, []).append(_as_shown_on_calls(row))
     return found
+
+
+def _require_queues(connection: sa.Connection, rows: Sequence[Row]) -> None:
+    named = dict.fromkeys((row["project"], row["queue_id"]) for row in rows if row.get("queue_id"))
+    for project, queue_ids in group_pairs(named).items():
+        live = hold_live(connection, project, queue_ids)
+        for queue_id in queue_ids:
+            if queue_id not in live:
+                raise InvalidRequest(f"Queue {queue_id[:200]} not found or has been deleted")
 
 
 def _as_shown_on_calls(row: sa.Row[Any]) -> Row:

@@ -8,7 +8,6 @@ import orjson
 from fastapi import Response
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest
 from heddle.http.routing import Admin, Annotator, Empty, Reader, SettingsDep, StoreDep, answer, group, local, off_loop
 from heddle.store.base import Store
 from heddle.store.control.feedback import SPANS, STRUCTURES
@@ -118,7 +117,6 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, store: Sto
         models.check_feedback(item, projects[item.project_id])
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-    await _check_queues(items, projects, store)
     await _check_annotations(items, projects, store)
 
     def rows() -> list[Row]:
@@ -131,15 +129,6 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, store: Sto
         ]
 
     return await asyncio.to_thread(rows) if len(items) > _AT_ONCE else rows()
-
-
-async def _check_queues(items: Sequence[FeedbackCreateReq], projects: dict[str, str], store: Store) -> None:
-    for project_id, project in projects.items():
-        wanted = {item.queue_id: None for item in items if item.project_id == project_id and item.queue_id}
-        live = await store.annotation_queues.live(project, list(wanted)) if wanted else set()
-        for queue_id in wanted:
-            if queue_id not in live:
-                raise InvalidRequest(f"Queue {queue_id[:200]} not found or has been deleted")
 
 
 async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[str, str], store: Store) -> None:

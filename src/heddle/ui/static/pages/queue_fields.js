@@ -7,6 +7,12 @@ import { projectId } from "../lib/router.js";
 export const KINDS = [["choice", "Choice"], ["choices", "Several choices"], ["rating", "Rating"], ["boolean", "Yes or no"],
   ["text", "Text"], ["number", "Number"]];
 
+/** The kind of a field whose spec is no longer there. */
+export const GONE = "gone";
+
+const LATEST = ":latest";
+const MOST_REFS = 200;
+
 /**
  * A field: `name` is the object's, which names the feedback; `options` are the values to choose from, where there are any.
  * @typedef {{ref: string, name: string, label: string, description: string, kind: string, schema: any, options: any[]}} Field
@@ -65,11 +71,26 @@ export async function storeField({ name, description = "", kind, options = [], l
   return `weave:///${projectId()}/object/${id}:${digest}`;
 }
 
-/** The fields of refs; what cannot be read comes as a text field that says so. */
+/** The fields of refs; one whose spec is gone has the kind "gone" and cannot be filled in. */
 export async function loadFields(refs, abort) {
-  if (!refs.length) return [];
-  const { vals } = await post("/refs/read_batch", { refs }, abort);
-  return refs.map((ref, index) => fieldOf(ref, vals[index] ?? { description: "This field is deleted or no annotation spec" }));
+  const settled = await settle(refs, abort);
+  const found = [];
+  for (let from = 0; from < settled.length; from += MOST_REFS) {
+    const answer = await postProject("/_ui/api/values", { refs: settled.slice(from, from + MOST_REFS) }, abort);
+    found.push(...answer.refs);
+  }
+  return settled.map((ref, index) => {
+    const value = found[index]?.value;
+    return value?.field_schema ? fieldOf(ref, value) : { ...fieldOf(ref, null), kind: GONE,
+      description: "This field is deleted or no annotation spec" };
+  });
+}
+
+/** Refs with a digest in the place of `latest`: labels name the version that they were made by. */
+async function settle(refs, abort) {
+  if (!refs.some((ref) => ref.endsWith(LATEST))) return refs;
+  const newest = new Map((await allFields(abort)).map((field) => [field.ref.replace(/:[^:]*$/, LATEST), field.ref]));
+  return refs.map((ref) => newest.get(ref) ?? ref);
 }
 
 /** The newest version of every annotation spec of the project, as fields. */

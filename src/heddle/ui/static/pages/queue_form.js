@@ -5,7 +5,7 @@ import { postProject, send } from "../lib/data.js";
 import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { path, projectId } from "../lib/router.js";
-import { allFields, KINDS, optionText, storeField } from "./queue_fields.js";
+import { allFields, GONE, KINDS, optionText, storeField } from "./queue_fields.js";
 
 let drafts = 0;
 
@@ -56,7 +56,7 @@ export async function queueForm(queue = null) {
 }
 
 /** What a kind of field is called. */
-export const kindText = (kind) => KINDS.find(([name]) => name === kind)?.[1] ?? "JSON";
+export const kindText = (kind) => (kind === GONE ? "Gone" : KINDS.find(([name]) => name === kind)?.[1] ?? "JSON");
 
 const newField = () => ({ id: ++drafts, name: "", kind: "choice", options: [], lowest: 1, highest: 5 });
 

@@ -5,7 +5,7 @@ import { toast } from "../lib/dialog.js";
 import { int } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, keys, loaded, page, skeleton, title } from "../lib/parts.js";
-import { config, link, path, query, setQuery } from "../lib/router.js";
+import { config, link, may, path, query, setQuery } from "../lib/router.js";
 import { progressBar } from "./queues.js";
 import { chosen, fieldList } from "./work_fields.js";
 import { callCache, feedbackRows, loadQueue, progress, readItem, saver, waitingItems } from "./work_items.js";
@@ -24,7 +24,7 @@ export default function Work({ queue: id }) {
   return page(head, h("div.workpage", loaded(state, (data) => untrack(() => workbench(id, data, tools)))), { fixed: true });
 }
 
-function workbench(id, { queue, fields, total, done }, tools) {
+function workbench(id, { queue, fields, gone, total, done }, tools) {
   const work = makeWork(id, fields, done);
   tools.value = h("span.worktools", () => saving(work), timer(work.item), progressBarOf(work, total));
   bind(work, fields);
@@ -37,7 +37,7 @@ function workbench(id, { queue, fields, total, done }, tools) {
       if (work.error.value) return failure(work.error.value, work.open);
       if (work.phase.value === "loading") return skeleton(10);
       if (work.phase.value === "done") return finished(id, work, total);
-      return h("div.split.worksplit", callPanel(work.item.value, work.data), panel(queue, fields, work));
+      return h("div.split.worksplit", callPanel(work.item.value, work.data), panel(queue, fields, gone, work));
     },
   ];
 }
@@ -73,8 +73,13 @@ function makeWork(id, fields, done) {
     if (mine !== turn) return;
     work.data.value = found;
     if (!draft && !work.touched) showLabels(found.labels, fields, work);
-    const following = await waiting.next(new Set([...work.seen, item.id]));
+    const following = waiting.ahead(new Set([...work.seen, item.id]));
     if (following) cache.get(following).catch(() => {});
+  }
+  /** Begin with an item, so that others are given the next one. */
+  function take(item) {
+    if (item?.annotation_state === "unstarted" && may("annotate")) progress(id, item, "in_progress").catch(() => {});
+    return show(item);
   }
   async function guard(action) {
     try {
@@ -88,16 +93,14 @@ function makeWork(id, fields, done) {
     const asked = query("item");
     const item = asked ? await readItem(id, asked) : await waiting.next(work.seen);
     if (asked && !item) toast("The item of this address is gone");
-    await show(item ?? (await waiting.next(work.seen)));
+    await take(item ?? (await waiting.next(work.seen)));
   });
   function set(name, value) {
-    const item = work.item.peek();
-    if (!work.touched && item.annotation_state === "unstarted") progress(id, item, "in_progress").catch(() => {});
     work.touched = true;
     work.values.value = { ...work.values.peek(), [name]: value };
   }
   function next() {
-    return guard(async () => show(await waiting.next(work.seen)));
+    return guard(async () => take(await waiting.next(work.seen)));
   }
   function finish(state) {
     const item = work.item.peek();
@@ -149,7 +152,8 @@ function showLabels(all, fields, work) {
     if (field) values[field.name] = row.payload?.value;
   }
   const notes = labels.filter((row) => row.feedback_type === "wandb.note.1");
-  const own = labels.filter((row) => row.feedback_type.startsWith("wandb.annotation.") || row === notes[notes.length - 1]);
+  const asked = new Set(fields.map(({ name }) => `wandb.annotation.${name}`));
+  const own = labels.filter((row) => asked.has(row.feedback_type) || row === notes[notes.length - 1]);
   work.values.value = values;
   work.note.value = notes[notes.length - 1]?.payload?.note ?? "";
   work.data.value = { ...work.data.peek(), own: own.map(({ id }) => id) };
@@ -205,7 +209,7 @@ function step(work, fields, by) {
   if (field && isTyped(work.active.peek())) focusOn(field.name);
 }
 
-function panel(queue, fields, work) {
+function panel(queue, fields, gone, work) {
   const onkey = (event) => {
     const { target, key } = event;
     const atEdge = target.selectionStart === null
@@ -223,6 +227,7 @@ function panel(queue, fields, work) {
       h("p", { dir: "auto" }, queue.description)),
     fieldList({ fields, values: work.values, active: work.active, set: work.set, onkey,
       choose: (field, option) => choose(work, fields, field, option) }),
+    gone.length > 0 && h("p.dim", { dir: "auto" }, `No longer there: ${gone.map(({ label }) => label).join(", ")}`),
     h("label.field.worknote", h("span", "Note ", h("kbd", "n")), h("textarea", {
       rows: 2, dir: "auto", maxlength: 1024, "data-field": "note", "aria-label": "Note", value: () => work.note.value,
         onkeydown: onkey,

@@ -1,20 +1,22 @@
 // What the work page reads and writes: items that wait, their calls, labels, and saving that tries again.
 import { signal } from "../lib/dom.js";
 import { get, lines, post, postProject } from "../lib/data.js";
-import { path, projectId } from "../lib/router.js";
-import { loadFields } from "./queue_fields.js";
+import { config, path, projectId } from "../lib/router.js";
+import { GONE, loadFields } from "./queue_fields.js";
 
 const AHEAD = 50;
 const TRIES = 4;
 
-/** A queue with its fields and counts. */
+/** A queue with its fields, those of them that are gone, and counts. */
 export async function loadQueue(id, abort) {
   const [{ queue }, { stats: [stats] }, user] = await Promise.all([
     get(`${path`/annotation_queues/${id}`}?${new URLSearchParams({ project_id: projectId() })}`, abort),
     postProject("/annotation_queues/stats", { queue_ids: [id] }, abort), null,
   ]);
+  const all = await loadFields(queue.scorer_refs, abort);
+  const isGone = ({ kind }) => kind === GONE;
   return { queue, user, total: stats.total_items, done: stats.completed_items,
-    fields: await loadFields(queue.scorer_refs, abort) };
+    fields: all.filter((field) => !isGone(field)), gone: all.filter(isGone) };
 }
 
 /** One item by its id, or null. */
@@ -24,21 +26,22 @@ export async function readItem(queue, id) {
 }
 
 /**
- * The items that wait, a batch at a time: `next(skip)` is the first that is not in `skip`, or null.
+ * The items that wait: `next(skip)` is the first that is not in `skip`, or null, and rather one that nobody else is at;
+ * `ahead(skip)` is the one that probably follows.
  * @param {string} queue
  */
 export function waitingItems(queue) {
   let batch = [];
-  const load = async (count) => {
-    const { items } = await postProject(path`/annotation_queues/${queue}/items/query`,
-      { filter: { annotation_states: ["unstarted", "in_progress"] }, limit: count });
-    batch = items;
-  };
+  const load = async (states, count, skip) => (await postProject(path`/annotation_queues/${queue}/items/query`,
+    { filter: { annotation_states: states }, limit: count + skip.size })).items.filter((item) => !skip.has(item.id));
+  const free = (item) => item.annotation_state === "unstarted" || item.annotator_user_id === config.user;
   return {
+    // Asked anew for each item: others work on the queue as well.
     async next(skip) {
-      if (!batch.some((item) => !skip.has(item.id))) await load(AHEAD + skip.size);
-      return batch.find((item) => !skip.has(item.id)) ?? null;
+      batch = await load(["unstarted", "in_progress"], AHEAD, skip);
+      return batch.find(free) ?? (await load(["unstarted"], 1, skip))[0] ?? batch[0] ?? null;
     },
+    ahead: (skip) => batch.find((item) => !skip.has(item.id) && free(item)) ?? null,
   };
 }
 
