@@ -50,7 +50,7 @@ function editor(board, evaluations, close) {
       const chosen = columns.peek().map(({ column }) => column);
       if (!chosen.length || chosen.some((column) => !column.scorer))
         throw new Error("Every metric needs a choice; there must be one at least");
-      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen }));
+      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen, after: board?.digest ?? null }));
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -146,7 +146,7 @@ function columnEditor({ column }, evaluations, remove) {
   );
 }
 
-async function store(name, { label, text, columns }) {
+async function store(name, { label, text, columns, after }) {
   const value = {
     name: label,
     description: text || null,
@@ -158,7 +158,7 @@ async function store(name, { label, text, columns }) {
     })),
   };
   await postProject("/obj/create", {
-    obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "Leaderboard" },
+    obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "Leaderboard", after },
   });
   return name;
 }
