@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.conftest import Wire
@@ -185,6 +186,23 @@ def test_deletion_is_all_or_nothing(wire: Wire) -> None:
     assert named == f"Diff digests: {{'{'A' * 43}', 'v0', 'v7'}}"
     assert wire.post("/obj/delete", object_id="o", digests=[])["num_deleted"] == 1
     assert "deleted_at" not in refused(wire, "POST", "/obj/read", 404, object_id="o", digest="latest")
+
+
+def test_a_version_that_another_has_overtaken_is_refused(wire: Wire) -> None:
+    def send(value: Any, after: str | None) -> httpx.Response:
+        body = {"project_id": wire.project, "object_id": "o", "val": value, "after": after}
+        return wire.client.post("/obj/create", json={"obj": body})
+
+    assert send(0, "no such version").status_code == 409
+    first = send(1, "").json()["digest"]
+    second = send(2, first).json()["digest"]
+    for after in (first, ""):
+        answer = send(3, after)
+        assert (answer.status_code, answer.json()["reason"]) == (409, "Another version of o has been stored since")
+    assert read(wire, "o", "latest")["digest"] == second
+    wire.post("/obj/delete", object_id="o")
+    assert send(3, second).status_code == 409
+    assert send(3, None).status_code == 200
 
 
 def test_aliases_move_and_resolve(wire: Wire) -> None:

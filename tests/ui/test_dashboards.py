@@ -162,6 +162,26 @@ def test_a_chart_is_made_with_a_preview_and_saved_as_a_version(page: Page, made:
     assert stored(made, "mine") == []
 
 
+def test_changes_of_others_are_not_overwritten_unasked(page: Page, made: Wire, watched: Watched) -> None:
+    watched.allow("409")
+    address = board(made, "both", [chart("Calls", "number", "calls")])
+    page.goto(address)
+    page.get_by_role("button", name="More for Calls").click()
+    page.get_by_role("menuitem", name="Duplicate").click()
+    board(made, "both", [chart("Theirs", "number", "errors")])
+    # The changes began before theirs, also where the page is looked at anew.
+    page.get_by_role("link", name="Dashboards").first.click()
+    page.get_by_role("link", name="both", exact=True).click()
+    page.get_by_role("button", name="Save").click()
+    dialog = page.get_by_role("dialog", name="Save over other changes?")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert [len(value["charts"]) for value in stored(made, "both")] == [1, 1]
+    page.get_by_role("button", name="Save").click()
+    dialog.get_by_role("button", name="Save mine").click()
+    expect(page.get_by_text("Dashboard saved")).to_be_visible()
+    assert [len(value["charts"]) for value in stored(made, "both")] == [1, 1, 2]
+
+
 def test_charts_are_moved_resized_copied_and_deleted(page: Page, made: Wire) -> None:
     charts = [chart(name, "number", "calls") for name in ("one", "two", "three")]
     page.goto(board(made, "layout", charts))

@@ -79,6 +79,27 @@ def test_a_leaderboard_is_made_and_changed_on_the_page(page: Page, made: Judged)
 
 
 @pytest.mark.thorough
+def test_a_metric_of_a_deleted_evaluation_says_so_and_stays(page: Page, made: Judged) -> None:
+    columns = [
+        {"evaluation_object_ref": ref, "scorer_name": "exact", "summary_metric_path": "correct.true_fraction"}
+        for ref in (f"weave:///{made.project}/object/old-exam:{'x' * 43}", made.evaluation)
+    ]
+    body = {"project_id": made.project, "object_id": "half", "builtin_object_class": "Leaderboard"}
+    made.wire.post("/obj/create", obj={**body, "val": {"name": "Half", "columns": columns}})
+    page.goto(f"/{made.project}/weave/leaderboards/half")
+    page.get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    chosen = dialog.get_by_label("Evaluation").locator("option:checked")
+    expect(chosen).to_have_text(["old-exam (deleted)", re.compile(" v0$")])
+    dialog.get_by_label("Description").fill("As before")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("As before")).to_be_visible()
+    (stored,) = made.wire.objects(filter={"object_ids": ["half"], "latest_only": True})
+    assert [column["evaluation_object_ref"] for column in stored["val"]["columns"]] == [
+        column["evaluation_object_ref"] for column in columns
+    ]
+
+
 def test_a_project_without_leaderboards_says_how_to_make_one(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/leaderboards")
     expect(page.get_by_role("heading", name="Rank models by what you measure")).to_be_visible()

@@ -127,13 +127,17 @@ Tags = Annotated[list[str], AfterValidator(check_tags)]
 
 
 class ObjSchemaForInsert(ProjectReq):
-    """A version to create; `set_base_object_class` is the old name of `builtin_object_class`."""
+    """A version to create; `set_base_object_class` is the old name of `builtin_object_class`.
+
+    Beyond the published interface, `after` is the digest that `latest` must name until then (empty: none).
+    """
 
     object_id: str
     val: Any
     builtin_object_class: str | None = None
     set_base_object_class: str | None = None
     expected_digest: str | None = None
+    after: str | None = None
     wb_user_id: str | None = None
 
 
@@ -282,7 +286,10 @@ ProjectParameter = Annotated[str, Query()]
 @router.post("/obj/create", response_model=ObjCreateRes, openapi_extra=body_schema(ObjCreateReq))
 @hot
 async def obj_create(request: Request, caller: Writer, store: StoreDep) -> Response:
-    """Store a version of an object; the same value again is the same version, and becomes the latest."""
+    """Store a version of an object; the same value again is the same version, and becomes the latest.
+
+    Answers 409 where `after` is no longer the latest.
+    """
     body = await request.body()
     obj = await off_loop(len(body), lambda: _parse_object(body, caller))
     if ANNOTATION_SPEC in (obj.builtin_object_class, obj.set_base_object_class):
@@ -399,7 +406,8 @@ def prepare(obj: ObjSchemaForInsert, open_project: Callable[[str], str], user: s
     check_monitor(base_class, leaf_class, value)
     check_name(obj.object_id)
     val = _stored_text(value, canonical)
-    return NewVersion(project, kind_of(value), obj.object_id, digest, val, len(canonical), base_class, leaf_class, user)
+    kind, size = kind_of(value), len(canonical)
+    return NewVersion(project, kind, obj.object_id, digest, val, size, base_class, leaf_class, user, obj.after)
 
 
 def _stored_text(value: Any, canonical: str) -> str:

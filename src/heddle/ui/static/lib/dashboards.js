@@ -84,7 +84,8 @@ export async function loadDashboard(name, version, abort) {
   const filter = { base_object_classes: ["Dashboard"], object_ids: [name] };
   const { objs } = await postProject("/objs/query", { filter }, abort);
   const chosen = objs.find((object) => (version === null ? object.is_latest : object.version_index === version));
-  return chosen ? { ...described(chosen), versions: objs.map((object) => object.version_index), isLatest: chosen.is_latest } : false;
+  return chosen ? { ...described(chosen), versions: objs.map((object) => object.version_index), isLatest: chosen.is_latest,
+    newest: objs.find((object) => object.is_latest)?.digest ?? "" } : false;
 }
 
 function described(object) {
@@ -93,10 +94,13 @@ function described(object) {
     label: value.name || object.object_id, value: { ...value, charts: Array.isArray(value.charts) ? value.charts : [] } };
 }
 
-/** Store a dashboard under the name of its object, as a new version where there is one. */
-export async function storeDashboard(name, value) {
+/**
+ * Store a dashboard under the name of its object, as a new version where there is one; fails with the status 409 where the
+ * digest `after` is no longer that of the newest.
+ */
+export async function storeDashboard(name, value, after = null) {
   const { name: label, description = null, period = "7d", filter = null, query = null, charts } = value;
-  await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, builtin_object_class: "Dashboard",
+  await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, builtin_object_class: "Dashboard", after,
     val: { name: label, description, period, filter, query, charts } } });
   return name;
 }

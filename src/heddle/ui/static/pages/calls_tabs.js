@@ -53,14 +53,15 @@ function tab(name, found, { open, order, current, context, tabs, viewOf }) {
     names.splice(to, 0, name);
     return order(names);
   };
-  const reload = (done) => done && tabs.reload();
+  // Also after a refusal: somebody else may have changed the view.
+  const then = (action) => async () => { await action(); tabs.reload(); };
   const items = () => [
-    view && ["Save changes", async () => reload(await attempt(() => updateView(view, context), "View saved")), { iconName: "save", needs: "write" }],
-    view && ["Rename", async () => reload(await renameView(view)), { iconName: "edit", needs: "write" }],
+    view && ["Save changes", then(() => attempt(() => updateView(view, context), "View saved")), { iconName: "save", needs: "write" }],
+    view && ["Rename", then(() => renameView(view)), { iconName: "edit", needs: "write" }],
     ["Make it the default", () => moved(0), { iconName: "check", needs: "write", disabled: at === 0 }],
     ["Move left", () => moved(at - 1), { iconName: "left", needs: "write", disabled: at === 0 }],
     ["Move right", () => moved(at + 1), { iconName: "right", needs: "write", disabled: at === found.order.length - 1 }],
-    view && ["Delete", async () => reload(await removeView(view)), { iconName: "trash", danger: true, needs: "delete" }],
+    view && ["Delete", then(() => removeView(view)), { iconName: "trash", danger: true, needs: "delete" }],
   ];
   const drop = (event) => {
     event.preventDefault();

@@ -59,12 +59,13 @@ export const storeOrder = (order) => create(TABS, { name: TABS, view_type: "trac
 /** Give a view another name for people; its address stays. */
 export async function renameView(view) {
   const saved = await form("Rename view", [{ name: "label", label: "Name", value: view.val.label, required: true, maxlength: 100 }],
-    { submit: ({ label }) => create(view.object_id, { ...plain(view.val), label: label.trim() }) });
+    { submit: ({ label }) => create(view.object_id, { ...plain(view.val), label: label.trim() }, view.digest) });
   return Boolean(saved);
 }
 
 /** Let a view show what the list shows now. */
-export const updateView = (view, context) => create(view.object_id, valueOf(view.object_id, view.val.label, context));
+export const updateView = (view, context) => create(view.object_id, valueOf(view.object_id, view.val.label, context),
+  view.digest);
 
 /** Ask, and delete a view; true when it is gone. */
 export async function removeView(view) {
@@ -74,8 +75,9 @@ export async function removeView(view) {
   return true;
 }
 
-const create = (name, value) => postProject("/obj/create",
-  { obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView" } });
+/** Store a view; refused where the digest `after` is no longer that of the newest version. */
+const create = (name, value, after = null) => postProject("/obj/create",
+  { obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView", after } });
 
 /** The address of a view: everything that the page reads from there. */
 function addressOf(name, value, { columns: { known, chosen } }) {

@@ -13,6 +13,8 @@ import { chartView } from "./dashboard_chart.js";
 
 /** Changes that are not saved yet, by project and dashboard: they stay while other pages are looked at. */
 const drafts = new Map();
+/** By the same key the digest of the version that was the newest when changes began. */
+const bases = new Map();
 
 /** The page. */
 export default function Dashboard() {
@@ -34,15 +36,18 @@ export default function Dashboard() {
         empty({ title: `There is no dashboard ${name}`, text: "It may have been deleted.",
           action: h("a.button", { href: link("/dashboards") }, "All dashboards") })];
     }
-    return open(found, draft, state);
+    return open(found, draft, state, place);
   }));
 }
 
-function open(found, draft, state) {
+function open(found, draft, state, place) {
   title(found.label);
   const value = computed(() => draft.value ?? found.value);
   const charts = computed(() => value.value.charts);
-  const change = (changes) => { draft.value = { ...value.peek(), ...changes }; };
+  const change = (changes) => {
+    if (!draft.peek()) bases.set(place, found.newest);
+    draft.value = { ...value.peek(), ...changes };
+  };
   const setCharts = (list) => change({ charts: list });
   const initial = found.value.period ?? "7d";
   const range = timeRange(initial);
@@ -68,7 +73,8 @@ function open(found, draft, state) {
       setCharts(known ? list.map((one) => (one.id === changed.id ? changed : one)) : [...list, changed]);
     } };
   const save = async () => {
-    if (!(await attempt(() => storeDashboard(found.name, draft.peek()), "Dashboard saved"))) return;
+    if (!(await attempt(() => storeOver(found.name, draft.peek(), bases.get(place))))) return;
+    toast("Dashboard saved");
     draft.value = null;
     setQuery({ v: null });
     state.reload();
@@ -93,6 +99,17 @@ function open(found, draft, state) {
         iconName: "add" }) })),
       grid(context)),
   ];
+}
+
+/** Store a dashboard; where somebody else has stored or deleted it meanwhile, ask first. False when that is not wanted. */
+async function storeOver(name, value, after) {
+  try {
+    return await storeDashboard(name, value, after);
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    return (await confirm("Save over other changes?", "This dashboard was changed or deleted meanwhile, after you began. "
+      + "What the others stored stays among its versions.", { action: "Save mine", danger: false })) && storeDashboard(name, value);
+  }
 }
 
 function facetsOnce() {

@@ -2,6 +2,7 @@
 import { each, h, signal } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
 import { dialog, toast } from "../lib/dialog.js";
+import { parseRef } from "../lib/format.js";
 import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { metricsOf } from "../lib/leaderboard.js";
@@ -15,6 +16,8 @@ export async function editLeaderboard(board) {
   const evaluations = about.list
     .filter((object) => object.is_latest || board?.columns.some((column) => column.evaluation === object.ref))
     .reverse();
+  const named = [...new Set(board?.columns.map((column) => column.evaluation) ?? [])].filter((ref) => ref && !about.byRef.has(ref));
+  evaluations.push(...named.map((ref) => ({ ref, object_id: parseRef(ref)?.name ?? ref, gone: true })));
   if (!evaluations.length) {
     toast("There is no evaluation yet: make one first");
     return null;
@@ -47,7 +50,7 @@ function editor(board, evaluations, close) {
       const chosen = columns.peek().map(({ column }) => column);
       if (!chosen.length || chosen.some((column) => !column.scorer))
         throw new Error("Every metric needs a choice; there must be one at least");
-      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen }));
+      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen, after: board?.digest ?? null }));
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -116,7 +119,7 @@ function columnEditor({ column }, evaluations, remove) {
         h(
           "option",
           { value: object.ref, selected: object.ref === column.evaluation },
-          `${object.object_id} v${object.version_index}`,
+          `${object.object_id} ${object.gone ? "(deleted)" : `v${object.version_index}`}`,
         ),
       ),
     ),
@@ -143,7 +146,7 @@ function columnEditor({ column }, evaluations, remove) {
   );
 }
 
-async function store(name, { label, text, columns }) {
+async function store(name, { label, text, columns, after }) {
   const value = {
     name: label,
     description: text || null,
@@ -155,7 +158,7 @@ async function store(name, { label, text, columns }) {
     })),
   };
   await postProject("/obj/create", {
-    obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "Leaderboard" },
+    obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "Leaderboard", after },
   });
   return name;
 }
