@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from heddle.auth import Caller
@@ -97,8 +98,13 @@ def _status(error: HeddleError) -> int:
 
 
 def _wanted_pause(error: HeddleError) -> float:
+    """In seconds; providers say them, parts of them, or a date (RFC 9110, 10.2.3). 0 where nothing is said."""
     said = error.headers.get("Retry-After", "")
-    return float(said) if said.isdecimal() and len(said) < 9 else 0.0
+    try:
+        found = float(said) if said[:1].isdecimal() else parsedate_to_datetime(said).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(found, 0.0)
 
 
 def _name(asked: str, answered: Any) -> str:

@@ -99,10 +99,32 @@ def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatc
         assert counted.usage == {"echo": {"requests": 2, "prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}}
         with pytest.raises(InvalidRequest):
             await Asker(Echo(InvalidRequest("no")), LOCAL, PROJECT)(body)
-        later = Echo(Unavailable("no model here", retry_after=3600))
-        with pytest.raises(Unavailable):
-            await Asker(later, LOCAL, PROJECT)(body)
-        assert len(later.asked) == 1, "a wait beyond the patience is not begun"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("said", ["3600", "3600.5", "Fri, 31 Dec 2100 23:59:59 GMT", "1e400"])
+def test_a_wait_beyond_the_patience_is_not_begun(said: str) -> None:
+    async def main() -> None:
+        model = Echo(ProviderFailed("answered 429", 429, {"Retry-After": said}))
+        with pytest.raises(ProviderFailed):
+            await Asker(model, LOCAL, PROJECT)({"model": "echo", "messages": []})
+        assert len(model.asked) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "said", ["", "soon", "-5", "nan", "0.001", "Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 99 Dec 1999"]
+)
+def test_what_says_no_time_to_wait_is_asked_again(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "_FIRST_PAUSE", 0.001)
+
+    async def main() -> None:
+        model = Echo(ProviderFailed("answered 429", 429, {"Retry-After": said}))
+        body = {"model": "echo", "messages": [{"role": "user", "content": "hi"}]}
+        assert (await Asker(model, LOCAL, PROJECT)(body))["choices"]
+        assert len(model.asked) == 2
 
     asyncio.run(main())
 
