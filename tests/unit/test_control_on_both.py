@@ -227,7 +227,10 @@ async def queues_that_are_deleted_meanwhile(store: ControlGroups) -> list[Any]:
     found: list[Any] = [await queues.add(_P, "q", items[:2]), await queues.add(_P, "q", items[:2])]
     label = _EMPTY | {"id": "f", "weave_ref": "r", "creator": None, "created_at": 1, "payload": "{}", "queue_id": "q"}
     await store.feedback.create([label])
+    found.append(await queues.is_live(_P, "q"))
     await queues.delete(_P, "q", "me")
+    found.append(await queues.is_live(_P, "q"))
+    assert found[-2:] == [True, False]
     # What was checked before the deletion must not be stored after it.
     for write in (
         queues.add(_P, "q", items),

@@ -362,7 +362,7 @@ async def add_items(
     project = caller.open(body.project_id)
     check_repeated("display_fields", body.display_fields)
     queues = store.annotation_queues
-    if not await queues.live(project, [queue_id]):
+    if not await queues.is_live(project, queue_id):
         raise no_queue(queue_id)
     chosen, at = await choose_calls(settings, records, caller, body), times.now()
     rows = [

@@ -114,9 +114,9 @@ class AnnotationQueues(Repository):
         """A queue, a deleted one included."""
         return await self._first(_QUEUES, _queues.project == project, _queues.id == queue_id)
 
-    async def live(self, project: str, queue_ids: Collection[str]) -> set[str]:
-        """Those of the ids that are queues of the project and not deleted."""
-        return await self._executor.read(lambda connection: hold_live(connection, project, queue_ids))
+    async def is_live(self, project: str, queue_id: str) -> bool:
+        """Whether an id is a queue of the project and not deleted."""
+        return bool(await self._tuples(_live(project, [queue_id])))
 
     async def query(
         self, project: str, name: str | None, sort: Order, limit: int | None = None, offset: int = 0
@@ -217,13 +217,16 @@ def no_queue(queue_id: str) -> NotFound:
 
 
 def hold_live(connection: sa.Connection, project: str, queue_ids: Collection[str]) -> set[str]:
-    """Those of the ids that are queues of the project and not deleted; in a write, none is until its end."""
+    """Those of the ids that are queues of the project and not deleted; none of them is until the write ends."""
     found: set[str] = set()
     for part in batched(queue_ids):
-        live = sa.and_(_queues.project == project, _queues.deleted_at.is_(None), _queues.id.in_(part))
-        query = sa.select(_queues.id).where(live).order_by(_queues.id)
-        found |= set(connection.execute(query.with_for_update(read=True)).scalars())
+        found |= set(connection.execute(_live(project, part).with_for_update(read=True)).scalars())
     return found
+
+
+def _live(project: str, queue_ids: Collection[str]) -> "sa.Select[str]":
+    live = sa.and_(_queues.project == project, _queues.deleted_at.is_(None), _queues.id.in_(queue_ids))
+    return sa.select(_queues.id).where(live).order_by(_queues.id)
 
 
 def _note(connection: sa.Connection, item_id: str, annotator: str, state: str, is_new: bool) -> None:
