@@ -227,7 +227,7 @@ function panel(queue, fields, gone, work) {
       h("p", { dir: "auto" }, queue.description)),
     fieldList({ fields, values: work.values, active: work.active, set: work.set, onkey,
       choose: (field, option) => choose(work, fields, field, option) }),
-    gone.length > 0 && h("p.dim", { dir: "auto" }, `No longer there: ${gone.map(({ label }) => label).join(", ")}`),
+    gone.length > 0 && h("p.dim", { dir: "auto" }, `Fields no longer available: ${gone.map(({ label }) => label).join(", ")}`),
     h("label.field.worknote", h("span", "Note ", h("kbd", "n")), h("textarea", {
       rows: 2, dir: "auto", maxlength: 1024, "data-field": "note", "aria-label": "Note", value: () => work.note.value,
         onkeydown: onkey,
