@@ -14,6 +14,16 @@ async def shield(future: "asyncio.Future[T]") -> T:
     return await asyncio.shield(future)
 
 
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of work that comes to its end also when its caller is cancelled, who is cancelled after it."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
 def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
     """Mark a failure as seen, which asyncio.shield of Python 3.11 does not once its caller has been cancelled."""
     if not future.cancelled():

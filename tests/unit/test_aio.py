@@ -1,6 +1,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from heddle import aio
 
 
@@ -52,3 +54,31 @@ def test_a_wait_ends_with_the_work_or_its_time() -> None:
         await aio.wait_at_most(None, event.wait())
 
     asyncio.run(go())
+
+
+def test_work_comes_to_its_end_before_its_caller_is_cancelled() -> None:
+    async def main() -> None:
+        begun, going_on, ended = asyncio.Event(), asyncio.Event(), list[str]()
+
+        async def work() -> None:
+            begun.set()
+            await going_on.wait()
+            ended.append("work")
+
+        async def call() -> None:
+            try:
+                await aio.finish(work())
+            finally:
+                ended.append("caller")
+
+        caller = asyncio.create_task(call())
+        await begun.wait()
+        caller.cancel()
+        await asyncio.sleep(0)
+        assert not caller.done()
+        going_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert ended == ["work", "caller"]
+
+    asyncio.run(main())

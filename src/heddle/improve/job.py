@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from heddle import aio
 from heddle.auth import Caller, Scope
 from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
 from heddle.errors import Conflict, InvalidRequest, NotFound
@@ -319,7 +320,10 @@ class Improvements:
             | ({} if settings is None else settings.model_dump(exclude_none=True)),
             **rewarded,
         }
-        job = await self._training.create_job(Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent)
+        taken = Taken(head, 0, 0, {})
+        # A job that were stored after `_close` had looked for it would train on.
+        creating = self._training.create_job(taken, loop.caller, job_id=job_id, candidate_from=parent)
+        job = await aio.finish(creating)
         await loop.log.note(job_id=job_id)
         try:
             async with asyncio.timeout(min(_HERE_SECONDS, loop.log.left)):
