@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends
 
@@ -70,6 +70,15 @@ Closing = Callable[[JobRow, JobRun, str], Awaitable[None]]
 Removal = Callable[[JobRow], Awaitable[None]]
 
 
+class JobKind(NamedTuple):
+    """What `Jobs.register` says of the jobs of a kind."""
+
+    worker: Worker
+    closing: Closing | None
+    removal: Removal | None
+    is_storing: bool
+
+
 ATTEMPTS = 5
 """Attempts without progress after which a job fails."""
 CRASHES = 2
@@ -92,9 +101,7 @@ class Jobs(Runner[JobRow]):
         self._metrics = metrics
         self._rows = rows
         self._most_open = settings.evaluation_queue
-        self._kinds: dict[str, tuple[Worker, Closing | None]] = {}
-        self._not_storing: set[str] = set()
-        self._removals: dict[str, Removal] = {}
+        self._kinds: dict[str, JobKind] = {}
         self.check_room: CheckRoom | None = None
         self._tidied = -_TIDY_SECONDS
 
@@ -114,11 +121,7 @@ class Jobs(Runner[JobRow]):
         what another attempt would have needed. Those that store end where their project is full.
         """
         assert kind not in self._kinds, f"{kind} is registered already"
-        self._kinds[kind] = (worker, closing)
-        if removal is not None:
-            self._removals[kind] = removal
-        if not is_storing:
-            self._not_storing.add(kind)
+        self._kinds[kind] = JobKind(worker, closing, removal, is_storing)
         self.wake()
 
     async def start(self) -> None:
@@ -232,7 +235,7 @@ class Jobs(Runner[JobRow]):
     async def _work(self, attempt: Attempt[JobRow]) -> None:
         """Run the worker and store how it ended."""
         job = attempt.job
-        run = JobRun(attempt, self._rows, None if job.kind in self._not_storing else self.check_room)
+        run = JobRun(attempt, self._rows, self.check_room if self._kinds[job.kind].is_storing else None)
         OWNER.set(run.caller.owner)
         if not await self._rows.begin(job.id):
             self.logger.warning("job %s is another server's by now", job.id)
@@ -272,7 +275,7 @@ class Jobs(Runner[JobRow]):
         job = attempt.job
         try:
             run.check_room()
-            attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))
+            attempt.worker = asyncio.create_task(self._kinds[job.kind].worker(job, run))
             return await attempt.worker, None
         except asyncio.CancelledError:
             if not attempt.cancelled.is_set():
@@ -291,7 +294,7 @@ class Jobs(Runner[JobRow]):
             return None, HeddleError("Internal server error")
 
     async def _end(self, run: JobRun, state: str, problem: str) -> None:
-        job, closing = run.job, self._kinds[run.job.kind][1]
+        job, closing = run.job, self._kinds[run.job.kind].closing
         if closing is not None:
             try:
                 await closing(job, run, problem)
@@ -305,7 +308,7 @@ class Jobs(Runner[JobRow]):
         at = times.now()
         if await self._rows.finish(job.id, state, at, result=result, error=error):
             self._metrics.count_ended(job.kind, state, job.started_at, at)
-            if removal := self._removals.get(job.kind):
+            if removal := self._kinds[job.kind].removal:
                 try:
                     await removal(job)
                 except OSError as error:
