@@ -8,7 +8,7 @@ shared part, and behind a line feed where these belong. Dumps of older versions 
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -33,10 +33,20 @@ _own = threading.local()
 """Compressors are no two threads' at once."""
 
 
-def checksum(values: Iterable[str | bytes | float | None]) -> int:
+def checksum(values: Sequence[str | bytes | float | None]) -> int:
     """CRC-32 over the values of a row, in the order of its columns."""
-    known = [value if isinstance(value, bytes) else str(value).encode() for value in values if value is not None]
-    return crc32(b"".join(known))
+    if bytes in map(type, values):
+        known = [value if isinstance(value, bytes) else str(value).encode() for value in values if value is not None]
+        return crc32(b"".join(known))
+    return crc32("".join([str(value) for value in values if value is not None]).encode())
+
+
+def _checksum_of_read(*values: bytes | float | None) -> int:
+    """The same over values as `checksum_sql` reads them: bytes, but for floats."""
+    try:
+        return crc32(b"".join([value for value in values if value is not None]))  # type: ignore[misc]
+    except TypeError:
+        return checksum(values)
 
 
 def checksum_sql(columns: Mapping[str, str], row: str = "") -> str:
@@ -119,7 +129,7 @@ def add_functions(raw: sqlite3.Connection) -> None:
     """What statements read dumps and checksums by."""
     raw.create_function("span_rest", 1, rest, deterministic=True)
     raw.create_function("span_dump", 3, unpack, deterministic=True)
-    raw.create_function("checksum", -1, lambda *values: checksum(values), deterministic=True)
+    raw.create_function("checksum", -1, _checksum_of_read, deterministic=True)
 
 
 def dump_source(item: CallField) -> str:
