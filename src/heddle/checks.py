@@ -34,6 +34,8 @@ from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.wire import times
 
 LEAST_FREE_BYTES = GIB
+_OWN = (DATABASE, data_folder.LOCK, data_folder.FILES, paths.TRAINING, "adapters", "imports", "secret")
+"""How the names begin of what heddle makes in a data folder."""
 _OLDEST_CLOCK = 1_760_000_000
 _ANSWER_SECONDS = 10
 _MOST_SECONDS = 86_400.0
@@ -143,6 +145,10 @@ def _check_writable(folder: Path) -> Finding:
         return Finding(
             "data folder", f"{found}: {error.strerror}", f"make {there} a folder that this user can write to", True
         )
+    owned = [path for path in there.iterdir() if path.name.startswith(_OWN) and there == folder.absolute()]
+    if closed := sorted(str(path) for path in owned if not os.access(path, os.R_OK | os.W_OK)):
+        remedy = f"give {folder} and all in it to the user that runs heddle, with the right to write"
+        return Finding("data folder", f"this user cannot write to {', '.join(closed)}", remedy, True)
     return Finding("data folder", found)
 
 

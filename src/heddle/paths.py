@@ -1,11 +1,16 @@
 """Paths and who may read them: what a path that a client, an archive or a row names really means, and that it lies
 where it must; that what heddle writes is its own user's alone; and whether the files of a folder are as they were."""
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import shlex
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from heddle.errors import InvalidRequest
@@ -90,6 +95,36 @@ def open_to_others(folder: Path) -> str | None:
 def remedy(folder: Path) -> str:
     """The command that takes others off a data folder."""
     return f"chmod -R go-rwx {shlex.quote(str(folder))}"
+
+
+@contextlib.contextmanager
+def open_scratch(target: Path) -> Iterator[Path]:
+    """A new folder beside a place, for what is half made of it; those that killed processes left go. Raises OSError."""
+    beginning, end = f".{target.name}.", ".unfinished"
+    for path in target.parent.iterdir():
+        if path.name.startswith(beginning) and path.name.endswith(end):
+            with contextlib.suppress(OSError), _held(path):
+                shutil.rmtree(path, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(end, beginning, target.parent))
+    try:
+        with contextlib.ExitStack() as stack:
+            # Where there are no such locks, what is left is nobody's to tell from what is at work, and stays.
+            with contextlib.suppress(OSError):
+                stack.enter_context(_held(path))
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The lock of a folder; raises OSError while another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:

@@ -14,6 +14,8 @@ from heddle.wire.keys import Grant
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 _UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
 _UNITS |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+MAIL_ADDRESS = r"[\w.!#$%&'*+/=^`{|}~-]+@[\w-]+(\.[\w-]+)*"
+"""An address as the head of a mail holds it, without quotes, comments or encoded words."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 

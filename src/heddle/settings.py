@@ -17,6 +17,7 @@ from heddle.setting_kinds import (
     ANY_ORIGIN,
     GIB,
     KIB,
+    MAIL_ADDRESS,
     MIB,
     TIB,
     Kind,
@@ -305,7 +306,7 @@ class Settings:
     smtp: str = _row("none", address("smtp", "smtps", plain="none"),
         "The server that mails of alerts go through: smtp://user:password@host:587 (encrypted by STARTTLS where the "
         "server offers it, and always with a password), or smtps://user:password@host:465.")
-    smtp_from: str = _row("heddle@localhost", matching(r"[^@\s<>,]+@[^@\s<>,]+", "a mail address"),
+    smtp_from: str = _row("heddle@localhost", matching(MAIL_ADDRESS, "a mail address"),
         "The sender of mails.")
     # fmt: on
 

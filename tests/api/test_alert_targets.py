@@ -93,6 +93,16 @@ def test_a_name_of_several_lines_is_mailed_as_one(place: Place, end: str) -> Non
     assert place.mail.mails[before]["Subject"] == f"one two is firing in {project}"
 
 
+def test_a_mail_server_without_end_is_left(place: Place) -> None:
+    """Its thread read for ever, and kept all of it."""
+    project, place.mail.greets_forever = "team/endless", True
+    place.create(project, [{"kind": "email", "to": ["ann@example.com"]}])
+    until(lambda: any(item["attempts"] for item in place.deliveries(project)), "an attempt")
+    place.mail.greets_forever = False
+    [delivery] = place.deliveries(project)
+    assert "more than 65536 bytes" in delivery["error"], delivery
+
+
 def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
     project = "team/one"
     targets = [{"kind": "slack", "url": f"{place.url}/services/A"}, {"kind": "email", "to": ["ann@example.com"]}]
@@ -123,6 +133,11 @@ def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
         ({"kind": "email"}, 422, "to"),
         ({"kind": "email", "to": []}, 422, "to"),
         ({"kind": "email", "to": ["nobody"]}, 422, "to"),
+        *[
+            ({"kind": "email", "to": [f"{name}@ops.example.com"]}, 422, "to")
+            for name in ("a(b", "b:c", "=?utf-8?q?a=0d=0ab?=")
+        ],
+        ({"kind": "email", "to": ["ann@ops.[example.com"]}, 422, "to"),
         ({"kind": "email", "to": ["eve@example.com"]}, 400, "alert_emails"),
         ({"kind": "email", "to": ["ann@example.com\nbcc: eve@x"]}, 422, "to"),
         ({"kind": "email", "to": ["ann@example.com"], "url": "{url}"}, 422, "url"),

@@ -20,6 +20,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         self.receivers: list[list[str]] = []
         self.refuse = 0
         """How many mails are not taken yet."""
+        self.greets_forever = False
 
     @property
     def address(self) -> str:
@@ -32,6 +33,11 @@ class _Session(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """One connection."""
+        while self.server.greets_forever:
+            try:
+                self._say("220-" + "so much to say " * 500)
+            except OSError:
+                return
         self._say("220 ready")
         receivers: list[str] = []
         for line in self.rfile:

@@ -15,6 +15,7 @@ from heddle.store.sqlite.store import open_store
 from heddle.trace.alerts import service
 from heddle.trace.alerts.service import AlertService
 from heddle.trace.project import Retention
+from heddle.wire.calls import CallsQuery, Start
 from tests.support.patience import strain
 
 INTERVAL = 0.01
@@ -115,3 +116,28 @@ def test_a_receiver_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(main())
+
+
+def test_a_retention_that_is_taken_back_deletes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was being deleted, and projects whose turn was still to come, lost everything all the same."""
+    monkeypatch.setattr("heddle.store.sqlite.calls.PURGE_SLICE", 2)
+
+    async def main() -> list[int]:
+        store = await open_store(Settings(data=str(tmp_path)))
+        try:
+            for project in ("one", "two"):
+                starts = [Start(project, f"{n}", "t", "op", n, "{}", "{}", "user") for n in range(5)]
+                await store.calls.write(starts, [])
+                await store.projects.set_retention(project, 1, "ada")
+            asked = iter([1])
+
+            async def retention(_project: str) -> int | None:
+                return next(asked, None)
+
+            monkeypatch.setattr(store.projects, "retention", retention)
+            removed = await Retention(store, 60, 0).purge()
+            return [removed, *[await store.calls.count(CallsQuery(project)) for project in ("one", "two")]]
+        finally:
+            await store.close()
+
+    assert asyncio.run(main()) == [2, 3, 5]

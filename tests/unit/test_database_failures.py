@@ -148,6 +148,8 @@ def test_text_that_is_no_utf_8_is_read_with_a_replacement(path: Path) -> None:
         (errno.EFBIG, StorageFull),
         (errno.EIO, Unavailable),
         (errno.EROFS, Unavailable),
+        (errno.EACCES, Unavailable),
+        (errno.ENOTDIR, Unavailable),
         (errno.ENOENT, None),
     ],
 )

@@ -362,3 +362,13 @@ def test_contents_are_read(tmp_path: Path) -> None:
     assert (found.looked_at, found.of) == (3, 3)
     assert set(found.problems) == {f"{damaged} is damaged", f"{missing} is missing"}
     assert check_contents(keys, blobs, math.inf, reads=False).problems == [f"{missing} is missing"]
+
+
+def test_what_another_user_owns_in_the_data_folder_is_named(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a command that root ran; root itself may write to everything, so the answer is that of the test."""
+    log = database.with_name("heddle.db-wal")
+    log.touch()
+    (database.parent / "lost+found").mkdir()
+    monkeypatch.setattr("os.access", lambda path, _: path == database)
+    found = [each for each in look(load({"data": str(database.parent)}), 60) if each.what == "data folder"]
+    assert [each.found for each in found] == [f"this user cannot write to {log}"] and found[0].is_fault

@@ -146,8 +146,18 @@ class Scoring:
         scorer. The same `job_id` again is the same job. Raises CannotRun with the scorers that do not run here.
         """
         scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs)
-        refs_of_scorers = [scorer.ref for scorer in scorers]
-        spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), refs_of_scorers, trigger_ref, traced, failed)
+        pinned = [scorer.ref for scorer in scorers]
+        spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), pinned, trigger_ref, traced, failed)
+        return await self._queue(caller, project_id, spec, job_id)
+
+    async def submit_pinned(
+        self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer_refs: Sequence[str], job_id: str
+    ) -> JobRow:
+        """The same by scorers that were read before; where they are gone, or run here no more, the job says so."""
+        spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), list(scorer_refs), None, True)
+        return await self._queue(caller, project_id, spec, job_id)
+
+    async def _queue(self, caller: Caller, project_id: str, spec: ScoreCallsSpec, job_id: str | None) -> JobRow:
         return await self._jobs.submit(SCORE_CALLS, caller, project_id, asdict(spec), job_id=job_id)
 
     async def preview(self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer: Json) -> list[Json]:

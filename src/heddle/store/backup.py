@@ -9,7 +9,6 @@ import re
 import shutil
 import sqlite3
 import tarfile
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -182,14 +181,14 @@ def _make(settings: Settings, series: Series, is_tried: bool) -> tuple[Path, dic
     earlier = [path for path in series.made() if path.is_dir() and not goal.name.endswith(_TAR_ENDINGS)][-1:]
     while True:
         # Beside the target, so that the last step is a rename: a backup is either whole or not there.
-        with tempfile.TemporaryDirectory(prefix=f".{goal.name}.", dir=goal.parent) as scratch:
-            copy = Path(scratch) / "copy"
+        with paths.open_scratch(goal) as scratch:
+            copy = scratch / "copy"
             copy.mkdir()
             manifest = _copy(Path(settings.data), copy, earlier[0] if earlier else None)
             paths.make_private(copy)
-            made = _pack(copy, Path(scratch) / "archive", goal.name) if goal.name.endswith(_TAR_ENDINGS) else copy
+            made = _pack(copy, scratch / "archive", goal.name) if goal.name.endswith(_TAR_ENDINGS) else copy
             try:
-                notes = _find_missing(settings, copy) if not is_tried else _try(settings, made, Path(scratch) / "trial")
+                notes = _find_missing(settings, copy) if not is_tried else _try(settings, made, scratch / "trial")
             except DamagedCopy:
                 if not earlier:
                     raise
@@ -335,16 +334,16 @@ def restore(settings: Settings, source: str) -> str:
     _in_the_folder(settings)
     data = Path(settings.data)
     paths.require_apart(data, source)
-    with DataLock(data):
-        present = sorted(path.name for path in data.iterdir() if path.name != LOCK)
+    with DataLock(data), paths.open_scratch(data / "restore") as scratch:
+        present = sorted(path.name for path in data.iterdir() if path.name not in (LOCK, scratch.name))
         if present:
-            raise HeddleError(f"{data} is not empty ({', '.join(present[:5])}); restore goes into an empty folder only")
-        with tempfile.TemporaryDirectory(prefix=".restore.", dir=data) as scratch:
-            manifest = _unpack(Path(source), Path(scratch), shutil.copy2)
-            paths.make_private(Path(scratch))
-            for path in sorted(Path(scratch).iterdir()):
-                if path.name in (DATABASE, *KEPT):
-                    path.rename(data / path.name)
+            found = ", ".join(present[:5])
+            raise HeddleError(f"{data} is not empty ({found}); restore goes into an empty folder only")
+        manifest = _unpack(Path(source), scratch, shutil.copy2)
+        paths.make_private(scratch)
+        for path in sorted(scratch.iterdir()):
+            if path.name in (DATABASE, *KEPT):
+                path.rename(data / path.name)
     return f"restored the backup of {manifest['made_at']} into {data}; `heddle serve --data {data}` serves it"
 
 

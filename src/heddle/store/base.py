@@ -62,6 +62,14 @@ from heddle.wire.outline import Outline, Span
 from heddle.wire.spans import AgentSpan
 from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
+GoesOn = Callable[[], Awaitable[bool]]
+"""Asked before each slice of something long whether it is still wanted."""
+
+
+async def go_on() -> bool:
+    """To the end."""
+    return True
+
 
 class ControlGroups:
     """The groups of a store that live in the control tables.
@@ -162,8 +170,8 @@ class CallStore(Protocol):
     async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
         """Hide calls and their descendants, and say so in the audit log; returns how many."""
 
-    async def purge_older(self, project: str, before: int) -> int:
-        """Remove the calls that started before an instant for good; returns how many."""
+    async def purge_older(self, project: str, before: int, goes_on: GoesOn = go_on) -> int:
+        """Remove the calls that started before an instant for good, while `goes_on`; returns how many."""
 
     async def find(self, project: str, kind: str, name: str, limit: int | None = None) -> list[str]:
         """The ids of the calls of a `call`, `trace`, `thread`, `user` or (with an empty name) `project`.

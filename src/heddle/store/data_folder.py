@@ -228,7 +228,7 @@ class BackupState:
 
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO))
+_BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM, errno.ENOTDIR))
 
 
 def explain_disk(error: Exception) -> HeddleError | None:

@@ -38,19 +38,27 @@ class Retention(Loop):
             await self._store.audit_log.purge_older(times.now() - self._audit_days * times.DAY)
         total = 0
         for project, days in await self._store.projects.with_retention():
-            before = times.now() - days * times.DAY
-            deleted = await self._store.calls.purge_older(project, before)
-            await self._store.feedback.purge_older(project, before)
-            await self._store.metric_series.purge_older(project, before)
-            await self._store.log_records.purge_older(project, before)
-            if deleted:
-                details = {"calls": deleted, "before": times.to_iso(before), "retention_days": days}
-                await self._store.audit_log.note("heddle", "retention.purge", project, details)
-                logger.info("deleted %d calls that were older than %d days", deleted, days)
-            total += deleted
+            total += await self._purge(project, days)
         if total:
             await self._store.collect_files()
         return total
+
+    async def _purge(self, project: str, days: int) -> int:
+        """Delete what is too old in a project, as long as its setting stays; returns how many calls that were."""
+        before = times.now() - days * times.DAY
+
+        async def is_wanted() -> bool:
+            return await self._store.projects.retention(project) == days
+
+        deleted = await self._store.calls.purge_older(project, before, is_wanted)
+        if deleted:
+            details = {"calls": deleted, "before": times.to_iso(before), "retention_days": days}
+            await self._store.audit_log.note("heddle", "retention.purge", project, details)
+            logger.info("deleted %d calls that were older than %d days", deleted, days)
+        for stored in (self._store.feedback, self._store.metric_series, self._store.log_records):
+            if await is_wanted():
+                await stored.purge_older(project, before)
+        return deleted
 
 
 RetentionDep = Annotated[Retention, Depends(Service("retention"))]

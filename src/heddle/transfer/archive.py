@@ -20,6 +20,7 @@ from typing import IO, Any, BinaryIO, Self, cast
 
 import orjson
 
+from heddle import paths
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.extras import install_command
 from heddle.transfer import schema
@@ -32,6 +33,8 @@ BLOBS, FOLDERS = "blobs/", "folders/"
 CALLS, RECORDS = "calls", "records"
 JSON_LINES, PARQUET = ".jsonl", ".parquet"
 TABLE_ROWS, TABLE_CHUNKS = "table_rows", "table_chunks"
+UNFINISHED = ".import."
+"""How the names of files begin that an import has not written whole: they are no part of a checkpoint."""
 MOST_BYTES = 512 << 20
 """The most bytes of one member of records, packed and unpacked."""
 _MOST_LIST_BYTES = 64 << 20
@@ -84,13 +87,14 @@ class ArchiveWriter:
             raise HeddleError(f"{target} exists already; an archive is written to a new place")
         self.manifest = Manifest()
         self._target = target
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        except OSError as error:
-            raise HeddleError(f"{target} cannot be written: {error.strerror}") from None
-        self._unfinished = Path(name)
-        self._file = os.fdopen(descriptor, "wb")
+        with contextlib.ExitStack() as stack:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._unfinished = stack.enter_context(paths.open_scratch(target)) / "archive"
+                self._file = stack.enter_context(open(self._unfinished, "xb", opener=_open_private))
+            except OSError as error:
+                raise HeddleError(f"{target} cannot be written: {error.strerror}") from None
+            self._opened = stack.pop_all()
         self._add(HEADER, orjson.dumps(asdict(header), option=orjson.OPT_INDENT_2))
 
     def __enter__(self) -> "ArchiveWriter":
@@ -99,12 +103,9 @@ class ArchiveWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        with self._opened:
             if kind is None:
                 self._finish()
-        finally:
-            self._file.close()
-            self._unfinished.unlink(missing_ok=True)
 
     def part(self, name: str, group: str, content: bytes, records: int) -> None:
         """Add a member that holds records of a group."""
@@ -160,6 +161,10 @@ class ArchiveWriter:
             yield
         except OSError as error:
             raise HeddleError(f"{self._target} cannot be written: {error.strerror or error}") from None
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, paths.FILE)
 
 
 class ArchiveReader:

@@ -4,10 +4,10 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -17,6 +17,7 @@ from typing import IO, Any
 import sqlalchemy as sa
 import zstandard
 
+from heddle import paths
 from heddle.errors import HeddleError
 from heddle.paths import model_folder, resolve_below
 from heddle.settings import Settings
@@ -40,6 +41,7 @@ from heddle.transfer.archive import (
     RECORDS,
     TABLE_CHUNKS,
     TABLE_ROWS,
+    UNFINISHED,
     ArchiveReader,
     Row,
     read_records,
@@ -420,17 +422,22 @@ def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
     target = resolve_below(data, place)
     if target.exists():
         return False
+    unfinished = target.parent / (UNFINISHED + hashlib.sha256(target.name.encode()).hexdigest()[:16])
     with disk_failures():
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Begins with a dot: what is half written is no part of a checkpoint.
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".import.", delete=False) as file:
+        # What a killed import left there is written anew; what another one writes at the moment is waited for.
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT, paths.FILE), "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if target.exists():
+                return False
             try:
+                file.truncate()
                 shutil.copyfileobj(content, file, 1 << 20)
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(file.name, target)
+                os.replace(unfinished, target)
             finally:
-                Path(file.name).unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
     return True
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +29,7 @@ from heddle.transfer.archive import (
     RECORDS,
     TABLE_CHUNKS,
     TABLE_ROWS,
+    UNFINISHED,
     ArchiveWriter,
     Header,
     Manifest,
@@ -51,7 +51,7 @@ async def export(settings: Settings, target: Path, projects: Sequence[str], as_j
         require_parquet()
     paths.require_apart(settings.data, target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    async with open_for_export(settings, target.parent) as store:
+    async with open_for_export(settings, target) as store:
         scope = Scope(await chosen_projects(store, projects))
         header = Header(heddle.__version__, times.to_iso(times.now()), scope.names)
         with ArchiveWriter(target, header) as archive:
@@ -172,7 +172,7 @@ class Export:
             folders = await self._distinct_values(schema.FOLDER_COLUMNS, last)
             for folder in folders:
                 for path in sorted((self._data / folder).rglob("*")):
-                    if path.is_file():
+                    if path.is_file() and not path.name.startswith(UNFINISHED):
                         self._archive.file(path.relative_to(self._data).as_posix(), path)
             if len(folders) < _PAGE:
                 return
@@ -188,10 +188,10 @@ class Export:
 
 
 @contextlib.asynccontextmanager
-async def open_for_export(settings: Settings, scratch: Path) -> AsyncIterator[Store]:
+async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Store]:
     """The store to be read; raises HeddleError when there is none.
 
-    An embedded database is copied into a folder under `scratch` first: what is read is one instant, also beside a
+    An embedded database is copied into a folder beside `target` first: what is read is one instant, also beside a
     running server, and nothing of the original is touched. Other stores are read as they are.
     """
     patient = dataclasses.replace(settings, query_timeout=_NO_HURRY)
@@ -202,9 +202,9 @@ async def open_for_export(settings: Settings, scratch: Path) -> AsyncIterator[St
     source = Path(settings.data) / DATABASE
     if not source.exists():
         raise HeddleError(f"There is nothing to export: {source} does not exist")
-    with tempfile.TemporaryDirectory(prefix=".export.", dir=scratch) as folder:
-        await asyncio.to_thread(_copy, source, Path(folder) / DATABASE)
-        async with opened_store(dataclasses.replace(patient, data=folder, files="folder")) as store:
+    with paths.open_scratch(target) as folder:
+        await asyncio.to_thread(_copy, source, folder / DATABASE)
+        async with opened_store(dataclasses.replace(patient, data=str(folder), files="folder")) as store:
             store.blobs = cast("Blobs", ReadOnlyBlobs(open_blobs(settings)))
             yield store
 

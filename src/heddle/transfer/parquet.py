@@ -4,7 +4,6 @@ Memory holds one row group of each file.
 """
 
 import io
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,10 +73,10 @@ async def export(settings: Settings, target: Path, projects: Sequence[str]) -> d
     if target.exists():
         raise HeddleError(f"{target} exists already; Parquet files are written to a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-        folder = Path(scratch) / "files"
+    with paths.open_scratch(target) as scratch:
+        folder = scratch / "files"
         folder.mkdir()
-        async with open_for_export(settings, target.parent) as store:
+        async with open_for_export(settings, target) as store:
             files = {name: ParquetFile(folder / f"{name}.parquet", columns) for name, columns in FILES.items()}
             for project in await chosen_projects(store, projects):
                 await _write_project(store, project, files)

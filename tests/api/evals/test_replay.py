@@ -466,3 +466,29 @@ def test_a_job_that_took_the_server_with_it_twice_is_never_run_again(tmp_path: P
         replay = ended(wire, replay_id)
         assert replay["state"] == "failed" and "the server ended 2 times" in replay["error"]
         assert gated.waiting == 2
+
+
+def test_a_scorer_that_is_deleted_meanwhile_fails_the_scores_and_not_the_replay(tmp_path: Path) -> None:
+    """Every answer was there, and the replay ended as failed, without its scoring job."""
+    with slow(tmp_path, first=0) as (gated, _process, wire):
+        scorer = Writer(wire.post, wire.project).scorer("ValidJSONScorer", name="ValidJSONScorer")
+        ids = stored(wire, [chat_call("one")])
+        replay_id = wire.post("/replays/create", filter={"call_ids": ids}, model="fake/swift", scorer_refs=[scorer])[
+            "id"
+        ]
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not gated.waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        wire.post("/obj/delete", object_id=scorer.rpartition("/")[2].partition(":")[0])
+        gated.opened.set()
+        replay = ended(wire, replay_id)
+        assert (replay["state"], replay["error"], replay["counts"]["replayed"]) == ("succeeded", None, 1)
+        while True:
+            [job] = wire.post("/evaluations/jobs/query", kinds=["score_calls"])["jobs"]
+            if job["state"] in ENDED:
+                break
+            assert time.monotonic() < deadline, job
+            time.sleep(0.02)
+        assert job["id"] == replay["scoring_job_id"] and job["state"] == "failed"
+        assert "ValidJSONScorer" in job["error"], job

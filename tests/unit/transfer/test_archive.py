@@ -4,6 +4,8 @@ import asyncio
 import io
 import math
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from heddle import settings
 from heddle.errors import HeddleError
+from heddle.paths import open_scratch
 from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.project_tables import PROJECT_TABLES, SERVER_TABLES
@@ -262,3 +265,37 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, source: Path) -> No
     with pytest.raises(HeddleError, match="is damaged"):
         asyncio.run(export(of(source), tmp_path / "moved.heddle", (BARE,), False))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_what_a_killed_export_left_goes_with_the_next(tmp_path: Path, source: Path) -> None:
+    """It was a copy of the whole database."""
+    left, other = tmp_path / ".moved.heddle.0123abcd.unfinished", tmp_path / ".other.heddle.0123abcd.unfinished"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / DATABASE).write_bytes(b"x")
+    with open_scratch(tmp_path / "moved.heddle") as at_work:
+        asyncio.run(export(of(source), tmp_path / "moved.heddle", (), False))
+        found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"source", "moved.heddle", other.name, at_work.name}
+
+
+def test_what_a_killed_import_left_is_written_anew_and_never_exported(tmp_path: Path, archive: Path) -> None:
+    code = """if True:
+        import asyncio, os, sys
+        from pathlib import Path
+        from heddle import settings
+        from heddle.transfer.archive_import import import_archive
+
+        replace = os.replace
+        os.replace = lambda old, new: os._exit(9) if ".import." in str(old) else replace(old, new)
+        asyncio.run(import_archive(settings.load({"data": sys.argv[1]}, {}), Path(sys.argv[2]), ()))
+    """
+    target = tmp_path / "target"
+    assert subprocess.run([sys.executable, "-c", code, target, archive], check=False).returncode == 9
+    [left] = target.rglob(".import.*")
+    asyncio.run(import_archive(of(target), archive, ()))
+    assert [*target.rglob(".import.*")] == []
+    left.write_bytes(b"half")
+    asyncio.run(export(of(target), tmp_path / "again.heddle", (), False))
+    names = [{name for name, _ in ArchiveReader(each).members()} for each in (archive, tmp_path / "again.heddle")]
+    assert names[0] == names[1]

@@ -219,7 +219,7 @@ class ReplayJobs:
         items = await self._store.replays.page(job.id, [REPLAYED], None, 0)
         if items and spec.scorer_refs:
             ids = [call_id for item in items for call_id in (item.call_id, answer_id(job.id, item.place))]
-            await self._scoring.submit(caller, job.project_id, ids, spec.scorer_refs, job_id=scoring_id(job.id))
+            await self._scoring.submit_pinned(caller, job.project_id, ids, spec.scorer_refs, scoring_id(job.id))
 
     async def _read(self, job: JobRow, caller: Caller, ids: Sequence[str], columns: list[str]) -> dict[str, Call]:
         return await find_calls(self._records, caller, job.project_id, ids, columns)

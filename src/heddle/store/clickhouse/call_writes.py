@@ -15,6 +15,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
+from heddle.store.base import GoesOn, go_on
 from heddle.store.clickhouse.assembly import (
     COLUMNS,
     Assembly,
@@ -388,15 +389,15 @@ class CallWrites:
             await self._flush.insert(part)
         return len(reached.ids)
 
-    async def purge_older(self, project: str, before: int) -> int:
-        """Remove the calls that started before an instant for good; returns how many."""
-        total = await purge_older(self._clickhouse, project, before)
+    async def purge_older(self, project: str, before: int, goes_on: GoesOn = go_on) -> int:
+        """Remove the calls that started before an instant for good, with one statement; returns how many."""
+        total = await purge_older(self._clickhouse, project, before) if await goes_on() else 0
 
         def work(connection: sa.Connection) -> int:
             pending_calls.purge_halves(connection, project, before)
             return agent_index.purge_older(connection, project, before, _PURGED_SPANS)
 
-        while await self._control.write(work) == _PURGED_SPANS:
+        while await goes_on() and await self._control.write(work) == _PURGED_SPANS:
             pass
         return total
 

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from heddle.store.base import GoesOn, go_on
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.audit import audit
 from heddle.store.control.log_records import remove_of_spans
@@ -204,10 +205,10 @@ class Calls:
 
         return await self._writer.write(work)
 
-    async def purge_older(self, project: str, before: int) -> int:
+    async def purge_older(self, project: str, before: int, goes_on: GoesOn = go_on) -> int:
         """Remove the calls that started before an instant for good, in slices that let writers through."""
         total = 0
-        while True:
+        while await goes_on():
 
             def work(session: Session) -> tuple[int, int]:
                 number = self._names.number(session.raw, project)

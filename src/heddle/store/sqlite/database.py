@@ -148,7 +148,7 @@ def explain(error: Exception) -> HeddleError | None:
             "the last backup"
         )
     if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return Unavailable(f"The database cannot be used at the moment: {original}")
+        return Unavailable(f"The database {DATABASE} cannot be used at the moment: {original}")
     return None
 
 

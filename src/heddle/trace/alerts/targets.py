@@ -6,7 +6,9 @@ import hashlib
 import hmac
 import secrets
 import smtplib
+import socket
 import ssl
+import time
 from collections.abc import Mapping
 from email.message import EmailMessage
 from typing import Any
@@ -25,6 +27,8 @@ SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 24
 _SEND_SECONDS = 10.0
 _MOST_SEND_SECONDS = 20.0
+_MOST_REPLIES = 64 << 10
+"""The most bytes that a mail server may say about one mail."""
 _SHOWN = 4
 _WORDS = {"alert.firing": "is firing", "alert.resolved": "is quiet again", "alert.test": "sends a test"}
 Target = Mapping[str, Any]
@@ -142,11 +146,13 @@ async def _send_mail(settings: Settings, receivers: list[str], delivery: Deliver
     mail["Message-ID"] = f"<{delivery.id}@{settings.smtp_from.rpartition('@')[2]}>"
     mail.set_content(text)
     try:
-        # The thread ends by the client's own limits, soon after.
+        # The thread ends by the limits of `_Timed`, soon after.
         async with asyncio.timeout(_MOST_SEND_SECONDS):
-            await asyncio.to_thread(_hand_over, settings.smtp, mail)
+            await asyncio.to_thread(_hand_over, settings, receivers, mail)
     except TimeoutError:
         return f"gave no answer within {_MOST_SEND_SECONDS:g} s"
+    except UnicodeEncodeError:
+        return "the setting smtp has a user or a password that is not ASCII"
     except smtplib.SMTPException as error:
         return f"the mail server refused: {type(error).__name__} {error!s:.200}"
     except OSError as error:
@@ -154,15 +160,60 @@ async def _send_mail(settings: Settings, receivers: list[str], delivery: Deliver
     return None
 
 
-def _hand_over(address: str, mail: EmailMessage) -> None:
-    """Give a mail to a server; runs in a thread."""
-    parts = urlsplit(address)
+class _Replies:
+    """What a mail server says, up to a time and a size; raises OSError beyond."""
+
+    def __init__(self, connection: socket.socket, ends: float) -> None:
+        self._socket, self._ends, self._left = connection, ends, _MOST_REPLIES
+
+    def readline(self, most: int) -> bytes:
+        """The next line, or as much of one."""
+        line = bytearray()
+        while len(line) < most and not line.endswith(b"\n"):
+            remaining = self._ends - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(f"not done within {_MOST_SEND_SECONDS:g} s")
+            if not self._left:
+                raise OSError(f"the server says more than {_MOST_REPLIES} bytes")
+            self._socket.settimeout(min(_SEND_SECONDS, remaining))
+            found = self._socket.recv(1)
+            if not found:
+                break
+            line += found
+            self._left -= 1
+        return bytes(line)
+
+    def close(self) -> None:
+        """Nothing: the socket is closed by itself."""
+
+
+class _Timed(smtplib.SMTP):
+    """Ends in time, whatever the server says: the library's own limit is one of each read."""
+
+    def __init__(self, host: str, port: int, **named: Any) -> None:
+        self._ends = time.monotonic() + _MOST_SEND_SECONDS
+        super().__init__(host, port, timeout=_SEND_SECONDS, **named)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """The next reply; raises SMTPException."""
+        if self.file is None and self.sock is not None:
+            self.file = _Replies(self.sock, self._ends)
+        return super().getreply()
+
+
+class _TimedTls(_Timed, smtplib.SMTP_SSL):
+    """The same, encrypted from the beginning."""
+
+
+def _hand_over(settings: Settings, receivers: list[str], mail: EmailMessage) -> None:
+    """Give a mail to the server; runs in a thread."""
+    parts = urlsplit(settings.smtp)
     host, context = parts.hostname or "", ssl.create_default_context()
     connection: smtplib.SMTP
     if parts.scheme == "smtps":
-        connection = smtplib.SMTP_SSL(host, parts.port or 465, timeout=_SEND_SECONDS, context=context)
+        connection = _TimedTls(host, parts.port or 465, context=context)
     else:
-        connection = smtplib.SMTP(host, parts.port or 587, timeout=_SEND_SECONDS)
+        connection = _Timed(host, parts.port or 587)
     with connection:
         connection.ehlo()
         if parts.scheme == "smtp" and (parts.password or connection.has_extn("starttls")):
@@ -170,7 +221,8 @@ def _hand_over(address: str, mail: EmailMessage) -> None:
             connection.ehlo()
         if parts.username:
             connection.login(unquote(parts.username), unquote(parts.password or ""))
-        connection.send_message(mail)
+        # Named once more: the library would take from the head of the mail whom that seems to name.
+        connection.send_message(mail, settings.smtp_from, receivers)
 
 
 def _text(settings: Settings, delivery: DeliveryRow, escape: Any) -> str:
