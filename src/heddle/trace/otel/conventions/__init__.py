@@ -4,7 +4,7 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import ADK, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import ADK, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.platforms import AGENTOPS, LAMINAR, LANGWATCH, PROMPTFOO
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
@@ -22,6 +22,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     MASTRA,
     LIVEKIT,
     PIPECAT,
+    CLAUDE_CODE,
     LAMINAR,
     LANGWATCH,
     AGENTOPS,
