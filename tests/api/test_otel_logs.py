@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tests.conftest import Wire
 from tests.support import scale
-from tests.support.otlp import JSON, START, key_values
+from tests.support.otlp import JSON, START, key_values, request, span
 from tests.support.otlp_logs import ANSWERED, ASKED, CONTENT, DETAILS, MODEL, Sender, details, json_logs, logs, record
 from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
@@ -216,6 +216,39 @@ def test_a_session_is_one_conversation_with_the_requests_that_were_traced(sender
     entries = [entry for call in calls for entry in call["summary"]["usage"].values()]
     counts = [entry.get("input_tokens") or entry.get("prompt_tokens") for entry in entries]
     assert [count for count in counts if count] == [7]
+
+
+@pytest.mark.parametrize("order", ["span first", "records first"])
+def test_events_of_a_session_with_spans_are_told_by_these(sender: Sender, wire: Wire, order: str) -> None:
+    """Claude Code names spans only where it exports them: each turn and its tokens are there once."""
+    shared = {"session__id": "s-1", "prompt__id": "p-1"}
+    events = {
+        "user_prompt": {"prompt": "hi"},
+        "api_request": {"model": "m", "input_tokens": 7, "output_tokens": 2},
+        "assistant_response": {"response": "Hello."},
+    }
+    records = [record(f"claude_code.{name}", **shared, **more) for name, more in events.items()]
+    named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s-1", "interaction.sequence": 1}
+    asked = {**MODEL, "gen_ai.conversation.id": "s-1", "gen_ai.usage.input_tokens": 7}
+    spans = request(
+        span(7, name="claude_code.interaction", attributes={**named, "user_prompt": "hi"}),
+        span(8, name="claude_code.llm_request", parent=7, attributes=asked),
+    )
+    for part in ("span", "records") if order == "span first" else ("records", "span"):
+        if part == "span":
+            sent = sender.client.post("/v1/traces", content=spans.SerializeToString())
+            assert (sent.status_code, sent.content) == (200, b"")
+        else:
+            assert sender.send(logs(*records)) == (0, "")
+    calls = sorted(wire.calls(include_conversation=True), key=lambda call: call["id"])
+    names = [call["summary"]["weave"]["trace_name"] for call in calls]
+    assert names == ["claude_code.interaction", "claude_code.llm_request"]
+    assert {call["thread_id"] for call in calls} == {"s-1"}
+    assert [entry["input_tokens"] for entry in calls[1]["summary"]["usage"].values()] == [7]
+    conversation = calls[0]["conversation"]
+    said = [*conversation["messages"], *conversation["choices"][0]["messages"]]
+    assert [(one["role"], one["parts"][0]["content"]) for one in said] == [("user", "hi"), ("assistant", "Hello.")]
+    assert len(calls[0]["attributes"]["otel_span"]["events"]) == len(events)
 
 
 def test_events_that_come_late_leave_no_call_twice(sender: Sender, wire: Wire) -> None:

@@ -37,6 +37,35 @@ take nine steps with tools, without any network but heddle: checked are the **an
 the **requests**, their **tokens**, and that requests and telemetry are one **conversation**.
 """
 
+TRIED = """## Also tried
+
+By hand, with the same questions and without tests of their own.
+
+| client | version | works |
+|---|---|---|
+| any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
+| aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
+| BAML | `baml-py` 0.226.3 | asks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`: answer, stream, error |
+| browser-use | `browser-use` 0.13.14 | its `ChatOpenAI` asks: answer, structure, error |
+| Claude Agent SDK | `claude-agent-sdk` 0.2.189 | its spans and records: tree, chat, tokens, cost, thread, user |
+| deepeval | `deepeval` 4.3.1 | asks as model and as embedding: answer, embedding, error |
+| distilabel | `distilabel` 1.5.3 | asks: answer, several, a pipeline, error |
+| ell | `ell-ai` 0.0.17 | asks: answer, several, tools, structure, error |
+| graphiti | `graphiti-core` 0.31.2 | asks: structure, responses, error; not its reranker |
+| inspect | `inspect-ai` 0.3.285 | asks: answer, tools, structure |
+| langroid | `langroid` 0.69.16 | asks: answer, stream, tools, error |
+| LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
+| llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
+| mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
+| mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error; its spans: tree, messages, tokens |
+| pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
+| promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
+| pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
+| verifiers | `verifiers` 0.4.0 | its evaluation client asks all three interfaces: answer, stream, error |
+| @langfuse/openai, @langfuse/otel | 5.11.1 | its spans: tree, messages, chat, tokens, cost, thread, user, error |
+| @arizeai/openinference-instrumentation-openai | 4.2.7 | its spans: tree, messages, chat, tokens, thread, user |
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -79,7 +108,7 @@ def render(results: Mapping[str, Result]) -> str:
         if rows:
             head = ["| client | version | works | does not, and why |", "|---|---|---|---|"]
             parts.append("\n".join([f"## {title}\n", *head, *rows]) + "\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, TRIED])
 
 
 def _row(client: Client, result: Result) -> str:

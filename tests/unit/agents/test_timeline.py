@@ -70,6 +70,14 @@ def test_labels_and_root() -> None:
     assert Timeline([]).root is None
 
 
+def test_of_spans_that_began_together_the_first_ended_is_first() -> None:
+    """Clients of Node tell starts in whole milliseconds; a span is entered before those below it all the same."""
+    nodes = [node("a"), node("chat", "a", ended_at=100), node("tool", "a", ended_at=1), node("below", "tool")]
+    timeline = Timeline(nodes)
+    entered = [nodes[event // 2].span_id for event in timeline.events if not event % 2]
+    assert entered == ["a", "tool", "below", "chat"]
+
+
 def test_sums_below_a_span() -> None:
     """Of the spans that count; of all where none does. A cost is unknown while no model has a price."""
     used: dict[str, Any] = {"input_tokens": 10, "output_tokens": 1}

@@ -478,6 +478,22 @@ def test_pipecat_has_messages_in_general_attributes() -> None:
     assert not of({**names, **said}).input_messages, "of another library, these names say nothing"
 
 
+def test_claude_code_has_texts_beside_its_spans() -> None:
+    """As 2.1.332 exports them: answers are log records that join the span of the prompt."""
+    scope = "com.anthropic.claude_code.tracing"
+    turn = {"gen_ai.operation.name": "invoke_agent", "interaction.sequence": 1, "user_prompt": "hello"}
+    answers = [event_of("claude_code.assistant_response", {"response": said}) for said in ("wait", "hi")]
+    agent = of(turn, scope=scope, events=answers)
+    assert (agent.agent_name, agent.input_messages, agent.output_messages) == ("Claude Code", HELLO, HI)
+    hidden = event_of("claude_code.assistant_response", {"response": "<REDACTED>"})
+    agent = of({**turn, "user_prompt": "<REDACTED>"}, scope=scope, events=[hidden])
+    assert (agent.input_messages, agent.output_messages) == ([], [])
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
+    agent = of(tool, scope=scope, events=[event_of("tool.output", {"output": "2"})])
+    assert (agent.tool_name, agent.tool_call_result, agent.agent_name) == ("add", "2", None)
+    assert not of({"user_prompt": "hello"}).input_messages, "of another library, this name says nothing"
+
+
 def test_openinference_leaves_calls_of_tools_to_the_body() -> None:
     """The library for Mistral numbers no calls of the request: they are objects there, and in the JSON text."""
     function = {"name": "add", "arguments": '{"a": 1}'}

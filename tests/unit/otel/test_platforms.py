@@ -256,3 +256,29 @@ def test_promptfoo_has_prompt_and_output_beside_genai(prompt: str, answer: str) 
     agent = seen(span_of(attributes))
     assert (agent.input_messages, agent.input_tokens) == (HELLO, 19)
     assert agent.output_messages == [{"role": "assistant", "parts": [{"type": "text", "content": answer}]}]
+
+
+def test_deepeval_has_its_own_names_for_everything() -> None:
+    """As DeepEval 4.3 reads spans that a program makes for it."""
+    trace = {"confident.trace.thread_id": "thread-1", "confident.trace.user_id": "user-1"}
+    llm = {
+        "confident.span.type": "llm",
+        "confident.span.name": "ask",
+        "confident.span.input": text(ASKED),
+        "confident.span.output": "hi",
+        "confident.llm.model": "m",
+        "confident.llm.input_token_count": 7,
+        "confident.llm.output_token_count": 2,
+    }
+    agent = seen(span_of(trace | llm))
+    assert (agent.operation_name, agent.request_model, agent.conversation_id) == ("chat", "m", "thread-1")
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
+    start, end = call_of(trace | llm)
+    assert (start.thread_id, start.user, start.display_name) == ("thread-1", "user-1", "ask")
+    assert (end.usage[0].prompt, end.usage[0].completion) == (7, 2)
+    given = {"confident.span.input": '{"a": 1}', "confident.span.output": "2"}
+    tool = seen(span_of({"confident.span.type": "tool", "confident.span.name": "add", **given}))
+    assert (tool.operation_name, tool.tool_name) == ("execute_tool", "add")
+    assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', "2")
+    worker = seen(span_of({"confident.span.type": "agent", "confident.agent.name": "forecaster"}))
+    assert (worker.operation_name, worker.agent_name) == ("invoke_agent", "forecaster")

@@ -93,12 +93,19 @@ class Timeline:
         return _sum(pricing.totals(node) for node in counted or own)
 
     def _children(self) -> dict[int, list[int]]:
-        """The places of the spans below each span; -1 has the roots and the spans whose parent is not here."""
+        """The places of the spans below each span; -1 has the roots and the spans whose parent is not here.
+
+        Of spans below the same one that began together, the first ended is the first: some clients tell whole
+        milliseconds, in which a tool is done and the next request begins.
+        """
         places = {node.span_id: index for index, node in enumerate(self.nodes)}
         children: dict[int, list[int]] = {}
         for index, node in enumerate(self.nodes):
             parent = places.get(node.parent_span_id, -1) if node.parent_span_id else -1
             children.setdefault(-1 if parent == index else parent, []).append(index)
+        for parent, below in children.items():
+            if parent >= 0:
+                below.sort(key=lambda index: (self.nodes[index].started_at, self.nodes[index].ended_at))
         return children
 
     def _walk(self, children: dict[int, list[int]]) -> None:

@@ -148,18 +148,22 @@ class Agent:
     session: str
     noise: frozenset[str] = frozenset()
     """Events that come with every piece of a stream and say nothing by themselves."""
+    is_traced: bool = False
+    """Its records name a span only where it exports spans, too: these are the conversation then."""
 
 
-CLAUDE_CODE = Agent("claude_code.", "Claude Code", "anthropic", "session.id")
+CLAUDE_CODE = Agent("claude_code.", "Claude Code", "anthropic", "session.id", is_traced=True)
 CODEX = Agent("codex.", "Codex", "openai", "conversation.id", frozenset(("codex.sse_event", "codex.websocket_event")))
 AGENTS = (CLAUDE_CODE, CODEX)
 _OWN_TELEMETRY = "codex_otel::"
 _STREAMED = ("response.completed", "response.failed", "response.incomplete")
 
 
-def session_of(event: LogEvent) -> str | None:
-    """The session that an event belongs to, as the owner of its record; None for any other event."""
+def session_of(event: LogEvent, names_span: bool = False) -> str | None:
+    """The session that an event belongs to, as the owner of its record; None for one of a span, and any other event."""
     for agent in AGENTS:
+        if names_span and agent.is_traced:
+            continue
         if event.name.startswith(agent.prefix) and (named := to_text(event.attributes.get(agent.session))):
             return f"{agent.prefix}{named}"
     return None

@@ -439,14 +439,14 @@ class LogsExport(SignalExport):
     def _stored(self, record: LogRecord, event: LogEvent, project: str) -> StoredRecord | None:
         """The record as it is stored; None for one that is rejected, and for a piece of a stream."""
         event_id, content = event.id, event.dump()
-        owner, span_id = session_of(event), ""
+        has_ids = bool(record.trace_id.strip("0") and record.span_id.strip("0"))
+        owner, span_id = session_of(event, names_span=has_ids), ""
         if is_noise(event):
             return None
         cause: Cause | None = None
         why = ""
         if owner is None:
             owner, span_id = record.trace_id, record.span_id
-            has_ids = bool(owner.strip("0") and span_id.strip("0"))
             if not has_ids and event.is_genai:
                 # A model was asked where nothing was traced.
                 owner, span_id = event_id, digest(event_id)[:16]

@@ -4,9 +4,9 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import ADK, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import ADK, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
-from heddle.trace.otel.conventions.platforms import AGENTOPS, LAMINAR, LANGWATCH, PROMPTFOO
+from heddle.trace.otel.conventions.platforms import AGENTOPS, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 
 CONVENTIONS: tuple[Convention, ...] = (
@@ -22,10 +22,12 @@ CONVENTIONS: tuple[Convention, ...] = (
     MASTRA,
     LIVEKIT,
     PIPECAT,
+    CLAUDE_CODE,
     LAMINAR,
     LANGWATCH,
     AGENTOPS,
     PROMPTFOO,
+    DEEPEVAL,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

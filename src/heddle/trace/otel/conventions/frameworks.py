@@ -1,4 +1,4 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, Google's ADK, Mastra, LiveKit, Pipecat."""
+"""Frameworks with conventions of their own: the Vercel AI SDK, Google's ADK, Mastra, LiveKit, Pipecat, Claude Code."""
 
 from typing import Any
 
@@ -365,6 +365,45 @@ PIPECAT = Convention(
     messages=_messages_pipecat,
 )
 """Pipecat: the GenAI conventions, messages in attributes of general names; speech has a text, hearing a transcript.
+
+Tokens: those of the GenAI conventions, cached tokens inside.
+"""
+
+
+_TURN, _PROMPT = "interaction.sequence", "user_prompt"
+_ANSWER_EVENT, _OUTPUT_EVENT = "claude_code.assistant_response", "tool.output"
+_REDACTED = "<REDACTED>"
+
+
+def _derive_claude_code(span: OtelSpan, into: AgentSpan) -> None:
+    """The agent, which its spans do not name."""
+    if _TURN in span.attributes:
+        offer(into, "agent_name", "Claude Code")
+
+
+def _messages_claude_code(span: OtelSpan, into: AgentSpan) -> None:
+    """The prompt, the last answer (in a log record that joined the span), and what a tool gave."""
+    said = {event.name: event.attributes for event in span.events}
+    asked, answered = span.attributes.get(_PROMPT), said.get(_ANSWER_EVENT, {}).get("response")
+    if asked != _REDACTED:
+        offer(into, "input_messages", messages_of(asked, "user"))
+    if answered != _REDACTED:
+        offer(into, "output_messages", messages_of(answered, "assistant"))
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_result", to_json_text(said.get(_OUTPUT_EVENT, {}).get("output")))
+
+
+CLAUDE_CODE = Convention(
+    "claude_code",
+    {},
+    more=(_PROMPT,),
+    # All of its attributes could be anybody's.
+    marks=frozenset({_TURN}),
+    scopes=("com.anthropic.claude_code",),
+    derive=_derive_claude_code,
+    messages=_messages_claude_code,
+)
+"""Claude Code and the Claude Agent SDK, which runs it: the GenAI conventions, its texts beside them and in events.
 
 Tokens: those of the GenAI conventions, cached tokens inside.
 """

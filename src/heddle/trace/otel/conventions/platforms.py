@@ -1,4 +1,4 @@
-"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo."""
+"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo, DeepEval."""
 
 from typing import Any
 
@@ -185,4 +185,48 @@ PROMPTFOO = Convention(
 """promptfoo: `promptfoo.*` beside GenAI attributes, which have no messages.
 
 Tokens: as the GenAI conventions have them.
+"""
+
+
+_DEEP, _DEEP_TRACE = "confident.span.", "confident.trace."
+_DEEP_TYPE, _DEEP_INPUT, _DEEP_OUTPUT = _DEEP + "type", _DEEP + "input", _DEEP + "output"
+
+
+def _derive_deepeval(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type as an operation."""
+    offer(into, "operation_name", OPERATIONS.get(str(span.attributes.get(_DEEP_TYPE)).lower()))
+    offer_name(into, to_text(span.attributes.get(_DEEP + "name")) or span.name)
+
+
+def _messages_deepeval(span: OtelSpan, into: AgentSpan) -> None:
+    """What a model was asked and answered."""
+    _say(into, span.attributes.get(_DEEP_INPUT), span.attributes.get(_DEEP_OUTPUT))
+
+
+DEEPEVAL = Convention(
+    "deepeval",
+    {
+        "provider_name": (_DEEP + "provider",),
+        "request_model": ("confident.llm.model",),
+        "input_tokens": ("confident.llm.input_token_count",),
+        "output_tokens": ("confident.llm.output_token_count",),
+        "agent_name": ("confident.agent.name",),
+        "tool_name": ("confident.tool.name",),
+        "tool_description": ("confident.tool.description",),
+        "conversation_id": (_DEEP_TRACE + "thread_id",),
+    },
+    more=(_DEEP_TYPE,),
+    context={
+        "user": (_DEEP_TRACE + "user_id",),
+        "tags": (_DEEP_TRACE + "tags",),
+        "metadata": (_DEEP + "metadata", _DEEP_TRACE + "metadata"),
+        "display_name": (_DEEP + "name",),
+    },
+    tool=(_DEEP_INPUT, _DEEP_OUTPUT),
+    derive=_derive_deepeval,
+    messages=_messages_deepeval,
+)
+"""DeepEval: `confident.*` of spans that are made by hand, and beside what its instrumentations write.
+
+Tokens: as the program counts them.
 """
