@@ -93,7 +93,7 @@ def _server_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     yield MetricRow(
         "heddle_event_loop_lag_seconds", HISTOGRAM,
-        "How late the event loops of all processes ran what was due, 20 times a second.", buckets=_FAST,
+        "Delay of the event loops of all processes, sampled 20 times a second.", buckets=_FAST,
         panels=(_quantile("Server", "Event loop lag (p99)", "instance", share=0.99),),
         alerts=(
             Alert(
@@ -105,12 +105,12 @@ def _server_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     yield MetricRow(
         "heddle_bounded_processes_total", COUNTER,
-        "Child processes started for what clients supply: grammars, schemas, patterns, templates, images.",
+        "Child processes started for input of clients: grammars, schemas, patterns, templates, images.",
         panels=(_rate("Server", "Client-supplied programs", "ops", legend="processes started"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_bounded_refusals_total", COUNTER,
-        "Client-supplied inputs rejected because they had ended such a process (time, memory).",
+        "Inputs of clients rejected because they ended such a process (time, memory).",
         panels=(_rate("Server", "Client-supplied programs", "ops", legend="inputs rejected"),),
         alerts=(
             Alert("HeddleHarmfulInput", "increase(METRIC[15m]) > 10", 0,
@@ -119,7 +119,7 @@ def _server_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     yield MetricRow(
         "heddle_exported_spans_total", COUNTER,
-        "Spans of the server's own requests (otlp_export_endpoint): sent, dropped as too many waited, or failed.",
+        "Spans of the server's own requests (otlp_export_endpoint): sent, dropped because too many waited, or failed.",
         ("outcome",),
         panels=(_rate("Server", "Own spans exported", "ops", "outcome"),),
         alerts=(
@@ -131,7 +131,7 @@ def _server_rows() -> Iterator[MetricRow]:
 
 def _http_rows() -> Iterator[MetricRow]:
     yield MetricRow(
-        "heddle_http_requests_total", COUNTER, "Requests answered; 499 stands for clients that went away before.",
+        "heddle_http_requests_total", COUNTER, "Requests answered; 499: the client disconnected before the answer.",
         ("group", "route", "method", "status"),
         panels=(
             _rate("Requests", "Requests per second", "reqps", "group"),
@@ -155,11 +155,11 @@ def _http_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     for word, verb in (("received", "request"), ("sent", "answer")):
         yield MetricRow(
-            f"heddle_http_{word}_bytes_total", COUNTER, f"Bytes of {verb} bodies as they came over the wire.",
+            f"heddle_http_{word}_bytes_total", COUNTER, f"Bytes of {verb} bodies on the wire.",
             ("group",), panels=(_rate("Requests", "Bytes per second", "Bps", legend=word),),
         )  # fmt: skip
     yield MetricRow(
-        "heddle_refused_total", COUNTER, "Requests and connections refused or given up at a limit, by its setting.",
+        "heddle_refused_total", COUNTER, "Requests and connections refused or aborted at a limit, by its setting.",
         ("limit",), panels=(_rate("Requests", "Limits met per second", "ops", "limit"),),
     )  # fmt: skip
     yield MetricRow(
@@ -168,7 +168,7 @@ def _http_rows() -> Iterator[MetricRow]:
         panels=(_rate("Requests", "Beyond quotas per second", "ops", "kind", "group", "unit"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_quota_used", GAUGE, "What is used of a quota, by the project or key that is nearest to it.",
+        "heddle_quota_used", GAUGE, "Usage of a quota by the project or key that is closest to it.",
         ("kind", "group", "unit", "period"),
         panels=(
             Panel("Requests", "Quotas used", "percentunit",
@@ -188,16 +188,16 @@ def _http_rows() -> Iterator[MetricRow]:
 
 def _ingest_rows() -> Iterator[MetricRow]:
     yield MetricRow(
-        "heddle_calls_stored_total", COUNTER, "Calls (spans among them) whose start was committed.",
+        "heddle_calls_stored_total", COUNTER, "Calls (including spans) whose start was committed.",
         panels=(_rate("Ingest", "Calls stored per second", "ops", legend="calls"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_otlp_stored_total", COUNTER, "Spans, log records and data points of OpenTelemetry that were stored.",
+        "heddle_otlp_stored_total", COUNTER, "OpenTelemetry spans, log records and data points that were stored.",
         ("signal",), panels=(_rate("Ingest", "OpenTelemetry per second", "ops", "signal"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_otlp_rejected_total", COUNTER,
-        "Spans, log records and data points of exports that were not stored, by cause.", ("signal", "cause"),
+        "OpenTelemetry spans, log records and data points that were not stored, by cause.", ("signal", "cause"),
         panels=(_rate("Ingest", "OpenTelemetry rejected per second", "ops", "signal", "cause"),),
         alerts=(
             Alert("HeddleTelemetryRejected", "sum by (signal, cause) (increase(METRIC[15m])) > 0", 0,
@@ -205,22 +205,22 @@ def _ingest_rows() -> Iterator[MetricRow]:
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_store_commits_total", COUNTER, "Commits; one holds what many requests write.",
+        "heddle_store_commits_total", COUNTER, "Commits; one commit can hold the writes of many requests.",
         panels=(_rate("Ingest", "Commits per second", "ops", legend="commits"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_store_commit_seconds_total", COUNTER, "Time that commits took; divided by their number, of one.",
+        "heddle_store_commit_seconds_total", COUNTER, "Time spent in commits.",
         panels=(
             Panel("Ingest", "Time of a commit", "s",
                   f"sum (rate(METRIC[{INTERVAL}])) / sum (rate(heddle_store_commits_total[{INTERVAL}]))", "mean"),
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_store_writes_total", COUNTER, "Pieces of work in these commits.",
+        "heddle_store_writes_total", COUNTER, "Writes in these commits.",
         panels=(_rate("Ingest", "Commits per second", "ops", legend="pieces of work"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_store_written_bytes_total", COUNTER, "Bytes of what was committed, as it came.",
+        "heddle_store_written_bytes_total", COUNTER, "Bytes committed, as received.",
         panels=(_rate("Ingest", "Bytes stored per second", "Bps", legend="bytes"),),
     )  # fmt: skip
     yield MetricRow(
@@ -240,7 +240,7 @@ def _ingest_rows() -> Iterator[MetricRow]:
 def _disk_rows() -> Iterator[MetricRow]:
     yield MetricRow(
         "heddle_disk_used_bytes", GAUGE,
-        "The data folder: database, write_ahead_log, files, adapters, training; measured every minute at most.",
+        "The data folder: database, write_ahead_log, files, adapters, training; measured at most once a minute.",
         ("part",), panels=(_now("Disk", "Data folder", "bytes", "part", over="max"),),
         alerts=(
             Alert("HeddleDatabaseAlmostFull",
@@ -253,7 +253,7 @@ def _disk_rows() -> Iterator[MetricRow]:
         panels=(_now("Disk", "Data folder", "bytes", legend="limit of the database", over="max"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_disk_free_bytes", GAUGE, "Free bytes of the disk of the data folder.",
+        "heddle_disk_free_bytes", GAUGE, "Free bytes on the disk of the data folder.",
         panels=(_now("Disk", "Disk", "bytes", "instance", legend="free {{instance}}"),),
         alerts=(
             Alert("HeddleDiskAlmostFull", "METRIC / heddle_disk_size_bytes < 0.1", 10,
@@ -261,12 +261,12 @@ def _disk_rows() -> Iterator[MetricRow]:
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_disk_size_bytes", GAUGE, "All bytes of that disk.",
+        "heddle_disk_size_bytes", GAUGE, "Size of the disk of the data folder.",
         panels=(_now("Disk", "Disk", "bytes", "instance", legend="size {{instance}}"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_backup_timestamp_seconds", GAUGE,
-        "When `heddle backup` last ended: made, restored (tried out), or failed since one was made.",
+        "When `heddle backup` last made a backup (made), verified one (restored), or failed after that (failed).",
         ("outcome",),
         panels=(Panel("Disk", "Age of the last backup", "s", "time() - max by (outcome) (METRIC)", "{{outcome}}"),),
         alerts=(
@@ -282,12 +282,12 @@ def _job_rows() -> Iterator[MetricRow]:
     yield MetricRow(
         "heddle_redacted_values_total",
         COUNTER,
-        "Values taken out of what projects were sent, before it was stored; servers that share a database agree.",
+        "Values removed from content before it was stored; the same on all servers that share a database.",
         ("kind",),
         panels=(_rate("Ingest", "Values redacted per second", "ops", "kind"),),
     )
     yield MetricRow(
-        "heddle_jobs", GAUGE, "Jobs that are not done; servers that share a database all show the same.",
+        "heddle_jobs", GAUGE, "Jobs that are not done; the same on all servers that share a database.",
         ("kind", "state"), panels=(_now("Jobs", "Open jobs", "short", "kind", "state", over="max"),),
         alerts=(
             Alert("HeddleJobsWait",
@@ -308,7 +308,7 @@ def _job_rows() -> Iterator[MetricRow]:
         panels=(_quantile("Jobs", "Duration (p95)", "kind"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_monitor_calls_waiting", GAUGE, "Ended calls that no monitor has looked at yet.",
+        "heddle_monitor_calls_waiting", GAUGE, "Ended calls that monitors have not processed yet.",
         panels=(_now("Jobs", "Waiting", "short", legend="calls for monitors", over="max"),),
         alerts=(Alert("HeddleMonitorsBehind", "max (METRIC) > 10000", 15, "Monitors do not keep up with the calls"),),
     )  # fmt: skip
@@ -317,7 +317,7 @@ def _job_rows() -> Iterator[MetricRow]:
         ("state",), panels=(_now("Jobs", "Alert rules", "short", "state", over="max"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_alert_messages_waiting", GAUGE, "Messages of alerts that are not delivered yet.",
+        "heddle_alert_messages_waiting", GAUGE, "Messages of alerts that have not been delivered yet.",
         panels=(_now("Jobs", "Waiting", "short", legend="messages of alerts", over="max"),),
         alerts=(
             Alert("HeddleAlertsUndelivered", "max (METRIC) > 0", 60, "Messages of alerts wait for an hour already"),
@@ -366,24 +366,27 @@ def _engine_rows() -> Iterator[MetricRow]:
         ("ready", GAUGE, "1 while the model is loaded.", "Ready", "short", ""),
         ("running", GAUGE, "Sequences that are being generated.", "Sequences", "short", "running"),
         ("waiting", GAUGE, "Sequences that wait for the engine.", "Sequences", "short", "waiting"),
-        ("kv_blocks", GAUGE, "Blocks of keys and values that there can be.", "Keys and values", "short", "all"),
-        ("kv_blocks_used", GAUGE, "Blocks that sequences hold.", "Keys and values", "short", "used"),
-        ("kv_blocks_cached", GAUGE, "Blocks kept for prefix reuse, given up for sequences.", "Keys and values",
+        ("kv_blocks", GAUGE, "Blocks of the KV cache.", "Keys and values", "short", "all"),
+        ("kv_blocks_used", GAUGE, "Blocks of the KV cache in use by sequences.", "Keys and values", "short", "used"),
+        ("kv_blocks_cached", GAUGE, "Blocks kept for prefix reuse; freed when sequences need them.", "Keys and values",
          "short", "cached"),
         ("resident_memory_bytes", GAUGE, "Memory of the engine's process.", "Memory", "bytes", ""),
-        ("load_seconds", GAUGE, "How long loading the model took.", "Loading", "s", ""),
+        ("load_seconds", GAUGE, "Time to load the model.", "Loading", "s", ""),
         ("adapters", GAUGE, "Adapter versions that are loaded.", "Adapters", "short", ""),
-        ("prompt_tokens_total", COUNTER, "Prompt tokens that the engine took.", "Tokens per second", "short", "prompt"),
-        ("generated_tokens_total", COUNTER, "Tokens that the engine generated.", "Tokens per second", "short",
+        ("prompt_tokens_total", COUNTER, "Prompt tokens received by the engine.", "Tokens per second", "short",
+         "prompt"),
+        ("generated_tokens_total", COUNTER, "Tokens generated by the engine.", "Tokens per second", "short",
          "generated"),
         ("prefix_query_tokens_total", COUNTER, "Prompt tokens looked up in the prefix cache.", "Prefix cache", "short",
          "looked up"),
-        ("prefix_hit_tokens_total", COUNTER, "Prompt tokens found there.", "Prefix cache", "short", "found"),
-        ("preemptions_total", COUNTER, "Sequences that gave up their memory and were computed again.", "Given up",
-         "ops", "preempted"),
-        ("aborted_total", COUNTER, "Sequences whose client went away.", "Given up", "ops", "aborted"),
-        ("steps_total", COUNTER, "Steps; one makes a token of each running sequence.", "Steps per second", "ops", ""),
-        ("step_seconds_total", COUNTER, "Time in steps; its rate is the share of time that the engine computes.",
+        ("prefix_hit_tokens_total", COUNTER, "Prompt tokens found in the prefix cache.", "Prefix cache", "short",
+         "found"),
+        ("preemptions_total", COUNTER, "Sequences that lost their memory to others and were computed again.",
+         "Given up", "ops", "preempted"),
+        ("aborted_total", COUNTER, "Sequences aborted because the client disconnected.", "Given up", "ops", "aborted"),
+        ("steps_total", COUNTER, "Steps; each generates a token for every running sequence.",
+         "Steps per second", "ops", ""),
+        ("step_seconds_total", COUNTER, "Time in steps; its rate is the share of time in which the engine is busy.",
          "Busy", "percentunit", ""),
     ):  # fmt: skip
         make = _rate if kind == COUNTER else _now
@@ -407,7 +410,7 @@ def _training_rows() -> Iterator[MetricRow]:
         panels=(_rate("Training", "Tokens per second", "short"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_training_attempts_lost_total", COUNTER, "Attempts whose process died or fell silent.",
+        "heddle_training_attempts_lost_total", COUNTER, "Attempts whose process died or stopped responding.",
         panels=(_rate("Training", "Attempts lost", "ops"),),
         alerts=(
             Alert("HeddleTrainingDies", "increase(METRIC[1h]) > 2", 0,
@@ -426,7 +429,7 @@ def _training_rows() -> Iterator[MetricRow]:
         yield MetricRow(f"heddle_training_{name}", GAUGE, f"{sentence} in the last gradient step.", panels=(panel,))
     yield MetricRow(
         "heddle_training_mismatch", GAUGE,
-        f"1 while probs_corr is below {LOWEST_CORRELATION}: serving and training do not agree.",
+        f"1 while probs_corr is below {LOWEST_CORRELATION}: serving and training disagree.",
         alerts=(
             Alert("HeddleTrainingMismatch", "METRIC == 1", 5,
                   "Serving and training at {{ $labels.instance }} compute different probabilities", "critical"),

@@ -84,35 +84,37 @@ class Settings:
     files: str = _row("folder", address(plain="folder"),
         "Where files are kept: folder (in the data folder), or an object store such as s3://bucket/prefix.")
     workers: int = _row(1, number(1, 256),
-        "Processes that answer requests on this machine; above 1, one more writes (SQLite).")
+        "Processes that answer requests on this machine; above 1, an additional process writes (SQLite).")
     auth: str = _row("auto", choice("auto", "on", "off"),
-        "Whether requests need a key; auto asks for one unless the host is loopback and nobody signs in.")
+        "Whether requests need a key; auto requires one unless the host is loopback and oidc_issuer is not set.")
     bootstrap_key: str = _row("none", secret(20),
-        "The first key: created at start for the user `admin` with every scope, unless it exists already. "
-        "A revoked key stays revoked. Use a variable rather than a flag, which other users can see.")
+        "The first key: created at startup for the user `admin` with every scope, unless it already exists. "
+        "A revoked key stays revoked. Prefer the variable: other users can see flags.")
     secrets_key: str = _row("none", secret(20),
-        "What stored secrets (keys of providers, addresses of alerts) are encrypted with; none: a file of the data "
-        "folder. Several servers need the same. Better a variable than a flag.")
+        "The key that encrypts stored secrets (keys of providers, addresses of alerts); none keeps one in the data "
+        "folder. Several servers need the same key. Prefer the variable: other users can see flags.")
     oidc_issuer: str = _row("none", address("https", "http", plain="none"),
-        "The OpenID Connect provider that people sign in with (extra `oidc`); requests need a key or a session then.")
-    oidc_client_id: str = _row("none", text("a client id, or none"), "The name of this server at that provider.")
+        "The OpenID Connect provider that people sign in with (extra `oidc`); requests then need a key or a session.")
+    oidc_client_id: str = _row("none", text("a client id, or none"), "The client id of this server at that provider.")
     oidc_client_secret: str = _row("none", secret(1),
-        "Its secret there; none for a public client. Better a variable than a flag.")
+        "The client secret; none for a public client. Prefer the variable: other users can see flags.")
     oidc_roles: str = _row("none", group_roles(),
-        "What the groups of people may do; * is everybody who signs in. Who is in none of these groups stays out.")
-    oidc_scopes: str = _row("openid profile email", text("scopes"), "What the provider is asked for.")
-    oidc_groups: str = _row("groups", text("a claim"), "The claim that lists the groups of somebody.")
-    oidc_user: str = _row("email", text("a claim"), "The claim that names somebody here.")
-    oidc_hours: int = _row(12, number(1, 720), "After this time people sign in again, so that changed groups count.")
-    audit_days: int = _row(0, number(0, 36_500), "After this time rows of the audit log are deleted; 0: never.")
-    bootstrap_key_file: str = _row("none", text("a file, or none"), "A file that holds the first key.")
+        "Roles by group; * is everybody who signs in. People in none of these groups are refused.")
+    oidc_scopes: str = _row("openid profile email", text("scopes"), "The scopes to request from the provider.")
+    oidc_groups: str = _row("groups", text("a claim"), "The claim that lists a person's groups.")
+    oidc_user: str = _row("email", text("a claim"), "The claim that becomes a person's user name.")
+    oidc_hours: int = _row(12, number(1, 720),
+        "Hours after which people must sign in again, so that changes of groups take effect.")
+    audit_days: int = _row(0, number(0, 36_500), "Days after which rows of the audit log are deleted; 0: never.")
+    bootstrap_key_file: str = _row("none", text("a file, or none"),
+        "A file that holds the first key, instead of bootstrap_key.")
     log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
     log_format: str = _row("text", choice("text", "json"),
-        "The format of log lines; json writes an object with the request's id.")
+        "The format of log lines; json writes one object per line, with the request's id.")
     access_log: str = _row("errors", choice("off", "errors", "all"),
-        "Which requests get a log line; errors are those answered 400 or above.")
+        "Which requests are logged; errors are those answered with 400 or above.")
     root_path: str = _row("/", matching(r"/|(/[A-Za-z0-9._~-]+)+/?", "a path such as /heddle", tail="/"),
-        "The path under which a proxy shows this server, whether it takes the path off or leaves it on.")
+        "The path below which a proxy serves heddle, whether or not the proxy strips it.")
     public_url: str = _row(
         "none",
         matching(
@@ -121,14 +123,14 @@ class Settings:
             "none",
             "/",
         ),
-        "The address under which clients reach this server, for links; without keys its host name is served, too.",
+        "The address at which clients reach this server, for links; without keys, its host name is served, too.",
     )
     trusted_proxies: str = _row("none", networks(),
-        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.")
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.")
     cors_origins: str = _row("none", origins(),
-        "Origins whose pages may use this server from a browser (CORS), with a key of their own; any needs --auth on.")
+        "Origins whose pages may call this server from a browser (CORS), with a key of their own; any needs --auth on.")
     default_project: str = _row("none", matching(r"[^/:\s]+/[^/:\s]+", "team/project, or none", "none"),
-        "The project of telemetry that names none: in no header, resource attribute, key or service name.")
+        "The project of telemetry for which no header, resource attribute, key or service name gives one.")
     otlp_grpc_port: int = _row(0, number(0, 65535), "The port for OTLP over gRPC, usually 4317; 0: none.")
     otlp_export_endpoint: str = _row(
         "none",
@@ -138,108 +140,110 @@ class Settings:
             "none",
             "/",
         ),
-        "Where spans of this server's own requests are sent: OTLP over HTTP, to /v1/traces below this address.",
+        "Where to send spans of this server's own requests: OTLP over HTTP, to /v1/traces below this address.",
     )
     otlp_export_headers: str = _row(
         "none",
         replace(several(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=[!-~]*", "name=value (values URL-encoded)"), is_secret=True),
-        "Headers of these exports, such as project_id=team/heddle,authorization=Bearer%20KEY. Better a variable than "
-        "a flag.",
+        "Headers of these exports, such as project_id=team/heddle,authorization=Bearer%20KEY. Prefer the variable: "
+        "other users can see flags.",
     )
     ui_files: str = _row("cached", choice("cached", "reread"),
-        "Whether the files of the web interface are read once or for each request; the latter is for development.")
+        "Whether the files of the web interface are read once, or for each request (for development).")
     max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
     max_table_body: int = _row(256 * MIB, size(KIB),
-        "The largest list of row digests that makes a table (46 bytes a row).")
+        "The largest request body that lists the row digests of a table (46 bytes a row).")
     max_json_nodes: int = _row(1_500_000, number(1000, 10**9),
-        "The most JSON values (lists, objects and what they hold) in a request body that holds data; "
-        "other routes take a twentieth.")
+        "The most JSON values (lists, objects and what they contain) in a request body that holds data; "
+        "a twentieth of it on other routes.")
     response_days: int = _row(30, number(1, 36_500),
-        "How many days stored responses and conversations are kept after the last that was added to them.")
+        "How many days stored responses and conversations are kept after the last addition.")
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
     max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
     max_archive: int = _row(64 * GIB, size(1), "The largest archive that can be imported over the API.")
     max_connections: int = _row(4096, number(8, 1_000_000),
-        "How many connections may be open; beyond that, those idle for longest are closed.")
+        "How many connections may be open; beyond that, the longest idle ones are closed.")
     max_connections_per_address: int = _row(1024, number(1, 1_000_000),
-        "The same from one address; trusted_proxies are not counted.")
-    max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest request head (431 above it).")
+        "How many of them may come from one address; trusted_proxies are exempt.")
+    max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest request head (431 beyond).")
     header_timeout: float = _row(10.0, number(0.1, 3600, whole=False),
         "How long a client may take to send the head of a request (408).")
     body_timeout: float = _row(10.0, number(0.1, 3600, whole=False),
-        "How long a client that sends a body may be silent (408).")
+        "How long a client may pause while it sends a body (408).")
     min_body_rate: int = _row(KIB, size(1, GIB),
-        "Bytes a second that a client must send of a body, after the first body_timeout (408).")
+        "Bytes per second that a client must send of a body, after the first body_timeout seconds (408).")
     max_unfinished_bytes: int = _row(128 * MIB, size(MIB),
         "Memory for bodies that are still arriving; beyond that they wait, and the slowest is aborted (429).")
-    max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB), "The same for bodies from one address.")
+    max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB),
+        "The share of that memory for bodies from one address.")
     write_timeout: float = _row(60.0, number(0.1, 86_400, whole=False),
-        "How long a client may read nothing of its answer before it is cut off.")
+        "How long a client may read nothing of its answer before the connection is closed.")
     max_event_streams: int = _row(16, number(1, 100_000),
-        "How many streams of events one key may have open at the same time (429 beyond).")
+        "How many event streams one key may have open at the same time (429 beyond).")
     max_metric_series: int = _row(10_000, number(1, 10_000_000),
-        "The most series of metrics in a project; points of others are rejected.")
+        "The most metric series in a project; points of further series are rejected.")
     max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
-    large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
+    large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are stored as separate files.")
     write_queue_bytes: int = _row(64 * MIB, size(KIB),
-        "Above this much waiting to be written, writers are told to wait (429).")
+        "How much may wait to be written; beyond that, writers must wait (429).")
     durability: str = _row("full", choice("full", "normal"),
-        "full: what was acknowledged survives power loss; normal: a crash of the process.")
+        "full: acknowledged data survives a power loss; normal: it survives a crash of the process.")
     search: str = _row("on", choice("on", "off"),
-        "Whether calls in SQLite are indexed for text search; without it $search is refused.")
+        "Whether calls in SQLite are indexed for text search; off refuses $search.")
     readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
-    query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is aborted (504).")
+    query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False),
+        "How long a query may run before it is aborted (504).")
     max_database_bytes: int = _row(0, size(MIB, 1024 * TIB, none="no limit"),
-        "Above this size of the SQLite database, writes are refused (507).")
+        "The largest SQLite database; beyond that, writes are refused (507).")
     shutdown_grace: float = _row(30.0, number(0, 3600, whole=False),
-        "How long a stopping server waits for requests that are in flight.")
+        "How long a stopping server waits for requests in progress.")
     shutdown_drain: float = _row(0.0, number(0, 3600, whole=False),
-        "How long a stopping server still takes requests, while /ready says 503 and answers close their connections.")
+        "How long a stopping server still accepts requests, while /ready answers 503.")
     retention_interval: float = _row(3600.0, number(1, 86_400, whole=False),
         "How often calls older than their project's retention are deleted.")
     redaction: str = _row("none", several("|".join(KINDS), ", ".join(KINDS)),
-        "What is taken out of the content of projects that have no rules of their own, before it is stored.")
+        "What to remove from content before it is stored, in projects without rules of their own.")
 
     model: str = _row("heddle-tiny", text("a model"),
         "The model to serve: heddle-tiny, a Hugging Face folder, a hub id, or none.")
     model_name: str = _row("auto", text("a name"), "What clients call the model; auto takes it from the model.")
     model_load: str = _row("lazy", choice("lazy", "start"),
-        "When the model is loaded: with the first request, or at the start (/ready waits for it).")
+        "When to load the model: with the first request, or at startup (/ready waits for it).")
     adapters: str = _row("none", several(r"[^=\s]+=\S.*", "name=folder"),
-        "LoRA adapters (PEFT folders) to offer from the start.")
+        "LoRA adapters (PEFT folders) to load at startup.")
     adapter_roots: str = _row("auto", text("folders with commas between several, auto or any"),
-        "Below which folders /v1/load_lora_adapter may read; auto is any where no key is needed, else none.")
+        "The folders below which /v1/load_lora_adapter may read; auto is any where no key is needed, otherwise none.")
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
     scheduling: str = _row("fcfs", choice("fcfs", "priority"),
-        "Who goes first: first come, first served, or the field priority.")
+        "The order of requests: first come, first served, or by their field priority.")
     engine: str = _row("local", choice("local", "vllm"),
-        "What computes the model: heddle's own engine, or servers of vLLM behind it.")
+        "What runs the model: heddle's own engine, or vLLM servers behind it.")
     vllm_urls: str = _row("none", several(r"https?://[^\s,;?#]+", "addresses that begin with http:// or https://"),
-        "vLLM servers that are already running; none: heddle starts its own. Their key is taken from VLLM_API_KEY.")
-    vllm_replicas: int = _row(1, number(1, 64), "How many servers of vLLM heddle starts.")
+        "vLLM servers that are already running; none: heddle starts its own. VLLM_API_KEY holds their key.")
+    vllm_replicas: int = _row(1, number(1, 64), "How many vLLM servers heddle starts.")
     vllm_command: str = _row("python3 -m vllm.entrypoints.openai.api_server", command(),
-        "What starts a server of vLLM, in an environment of its own; {replica} is its number.")
+        "The command that starts a vLLM server, in an environment of its own; {replica} is its number.")
     vllm_arguments: str = _row("none", command("none"),
-        "Further arguments of the servers that heddle starts; {replica} as above.")
+        "Further arguments of the vLLM servers that heddle starts; {replica} is the server's number.")
     vllm_takes: str = _row("none", several(r"[A-Za-z_]\w*", "names"),
-        "Extra arguments of plug-ins that the servers understand; kv_transfer_params where they have a connector.")
+        "Extra arguments that plug-ins of the vLLM servers understand; kv_transfer_params if they have a connector.")
     engine_device: str = _row("auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"),
         "Where the model runs.")
     engine_dtype: str = _row("auto", choice("auto", "float32", "bfloat16", "int8"),
-        "The precision of the weights; auto is float32 below 100 million parameters. int8 is for processors.")
+        "The precision of the weights; auto is float32 below 100 million parameters, else bfloat16. int8 is for CPUs.")
     engine_threads: int = _row(0, number(0, 1024),
         "CPU threads of the engine; 0 leaves one core to the server and adapts to the load.")
     max_model_len: int = _row(0, number(0, 10_000_000),
-        "The most tokens of prompt and output together; 0: the model's.")
-    kv_memory: int = _row(0, size(MIB, TIB, none="a share of the free memory"), "Memory for keys and values.")
-    max_running: int = _row(64, number(1, 4096), "How many sequences the engine works on at the same time.")
+        "The most tokens of prompt and output together; 0: the model's limit.")
+    kv_memory: int = _row(0, size(MIB, TIB, none="a share of the free memory"), "Memory for the KV cache.")
+    max_running: int = _row(64, number(1, 4096), "How many sequences the engine runs at the same time.")
     max_waiting: int = _row(1024, number(1, 1_000_000), "How many sequences may wait for the engine (429 beyond).")
 
     strict_fields: str = _row("off", choice("off", "on"),
-        "on: a completion with a field that would be ignored and would change the answer is refused (400).")
+        "on: refuse (400) a completion with an ignored field that would have changed the answer.")
     trace_inference: str = _row("off", choice("off", "on"),
-        "on: each chat completion that names a project becomes a call in that project's trace.")
+        "on: record each completion that names a project as a call in that project.")
     inference_project_concurrency: int = _row(0, number(0, 1_000_000),
         "How many completions of one project may run at the same time (429 beyond); 0: any.")
     inference_key_concurrency: int = _row(0, number(0, 1_000_000),
@@ -249,17 +253,17 @@ class Settings:
     inference_key_tokens_per_minute: int = _row(0, number(0, 10**12),
         "Tokens of prompts and answers that one key may use per minute (429); 0: any.")
     project_quotas: str = _row("none", quotas(of_projects=True),
-        "What each project without quotas of its own may send and store (429, 507).")
+        "What each project without quotas of its own may send (429 beyond) and store (507 beyond).")
     key_quotas: str = _row("none", quotas(of_projects=False),
         "What each key without quotas of its own may send (429 beyond).")
     providers: str = _row("none", providers(),
-        "Other servers of models that /completions/create may ask, each with the variable that holds its key.")
+        "Model servers that /completions/create may call, each with the variable that holds its key.")
     image_provider: str = _row("none", text("a name of providers, or none"),
-        "The provider that /image/create asks for models that are named without one.")
+        "The provider that /image/create uses for models named without one.")
 
     training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
     trainer: str = _row("local", choice("local", "torchrun"),
-        "Who trains: local (processes of this server), or torchrun (workers that watch the handover folder).")
+        "What runs training: local (processes of this server), or torchrun (workers that watch the handover folder).")
     training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
     training_ranks: int = _row(1, number(1, 1024), "Processes of one training job on this machine; above 1, torchrun.")
     training_device: str = _row("auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"),
@@ -267,17 +271,17 @@ class Settings:
     training_dtype: str = _row("auto", choice("auto", "float32", "bfloat16"),
         "The precision of the frozen weights; auto is the engine's.")
     training_threads: int = _row(0, number(0, 1024),
-        "CPU threads of a training job, kept with the job; 0: one below 50 million parameters.")
+        "CPU threads of a training job, stored with the job; 0: one below 50 million parameters.")
     training_idle: float = _row(600.0, number(0, 86_400, whole=False),
         "How long an idle training process keeps its model in memory.")
     training_attempts: int = _row(3, number(1, 100), "Attempts without progress after which a training job fails.")
     training_lease: float = _row(30.0, number(1, 86_400, whole=False),
-        "How long a training process may be silent before its job is taken away.")
+        "How long a training process may be silent before its job is given to another.")
     training_queue: int = _row(64, number(1, 1_000_000), "How many jobs of one model may wait (429 beyond).")
     training_keep: int = _row(0, number(0, 1_000_000),
-        "How many of a model's newest steps are kept beside the latest policy; 0: all.")
+        "How many of a model's newest steps to keep besides the latest policy; 0: all.")
     training_sequence: int = _row(0, number(0, 10_000_000),
-        "The most tokens of a training sequence, longer ones are dropped; 0: the model's.")
+        "The most tokens of a training sequence; longer ones are dropped; 0: the model's limit.")
     training_lora_rank: int = _row(8, number(1, 1024), "The rank of the LoRA adapters of new models.")
     training_lora_alpha: float = _row(16.0, number(0.001, 1e6, whole=False),
         "The alpha of the LoRA adapters of new models.")
@@ -288,24 +292,24 @@ class Settings:
     )
 
     evaluation_workers: int = _row(2, number(1, 64),
-        "How many jobs of evaluation (runs, scores, replays) run at the same time.")
+        "How many evaluation jobs (runs, scores, replays) run at the same time.")
     evaluation_parallel: int = _row(20, number(1, 1000),
-        "How many rows of one evaluation, or calls of one scoring, are worked on at the same time.")
+        "How many rows of an evaluation, or calls of a scoring job, are processed at the same time.")
     evaluation_queue: int = _row(1000, number(1, 1_000_000),
-        "How many jobs of evaluation of one project may wait or run (429 beyond).")
+        "How many evaluation jobs of one project may wait or run (429 beyond).")
 
     alert_interval: float = _row(30.0, number(0.1, 86_400, whole=False),
         "How often alert rules are evaluated, in seconds.")
     alert_webhooks: str = _row("none", several(r"https?://[^\s/]\S*", "addresses that begin with https:// or http://"),
-        "Where messages of alerts may be sent; an address must be one of these or lie below it.")
+        "Where alerts may be sent; an address must be one of these or lie below one.")
     alert_emails: str = _row(
         "none",
         several(r"[^@\s<>,]*@[^@\s<>,]+", "mail addresses or domains such as @example.com"),
-        "To whom alerts may be mailed: addresses, or all of a domain (@example.com), with commas between several.",
+        "Who may receive alerts by mail: addresses, or everybody of a domain (@example.com).",
     )
     smtp: str = _row("none", address("smtp", "smtps", plain="none"),
-        "The server that mails of alerts go through: smtp://user:password@host:587 (encrypted by STARTTLS where the "
-        "server offers it, and always with a password), or smtps://user:password@host:465.")
+        "The server that sends alerts by mail: smtp://user:password@host:587 (with STARTTLS if the server offers it; "
+        "a password requires it), or smtps://user:password@host:465.")
     smtp_from: str = _row("heddle@localhost", matching(MAIL_ADDRESS, "a mail address"),
         "The sender of mails.")
     # fmt: on

@@ -154,11 +154,15 @@ def test_text_that_is_no_utf_8_is_read_with_a_replacement(path: Path) -> None:
     ],
 )
 def test_a_disk_that_fails_is_no_fault_of_the_request(number: int, kind: type[HeddleError] | None) -> None:
-    error = OSError(number, os.strerror(number))
+    error = OSError(number, os.strerror(number), "heddle.db")
     found = explain(error)
     assert (found and type(found)) is kind
     with pytest.raises(kind or OSError), disk_failures():
         raise error
+
+
+def test_what_a_socket_may_not_do_is_no_fault_of_the_disk() -> None:
+    assert explain(PermissionError(errno.EPERM, os.strerror(errno.EPERM))) is None
 
 
 def test_a_fault_of_the_code_stays_one(path: Path) -> None:

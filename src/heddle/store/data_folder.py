@@ -228,7 +228,9 @@ class BackupState:
 
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM, errno.ENOTDIR))
+_BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO))
+_CLOSED = frozenset((errno.EACCES, errno.EPERM, errno.ENOTDIR))
+"""What sockets fail with as well, which name no file."""
 
 
 def explain_disk(error: Exception) -> HeddleError | None:
@@ -237,7 +239,7 @@ def explain_disk(error: Exception) -> HeddleError | None:
         return None
     if error.errno in FULL:
         return StorageFull("The disk is full; nothing of this request was stored")
-    if error.errno in _BROKEN:
+    if error.errno in _BROKEN or (error.errno in _CLOSED and error.filename is not None):
         return Unavailable(
             f"The disk cannot be used at the moment: {error.strerror}; nothing of this request was stored"
         )
