@@ -57,7 +57,7 @@ By hand, with the same questions and without tests of their own.
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
 | llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
 | mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
-| mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error; its spans: tree, messages, tokens |
+| mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error |
 | pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
 | promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
 | pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
