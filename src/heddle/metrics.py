@@ -88,7 +88,7 @@ def _server_rows() -> Iterator[MetricRow]:
         panels=(_rate("Server", "CPU cores used", "short", "instance"),),
     )  # fmt: skip
     yield MetricRow(
-        "process_resident_memory_bytes", GAUGE, "Memory of the same process.",
+        "process_resident_memory_bytes", GAUGE, "Memory of the serving process (with --workers: of the writing one).",
         panels=(_now("Server", "Memory", "bytes", "instance"),),
     )  # fmt: skip
     yield MetricRow(
@@ -110,7 +110,7 @@ def _server_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     yield MetricRow(
         "heddle_bounded_refusals_total", COUNTER,
-        "Inputs of clients rejected because they ended such a process (time, memory).",
+        "Inputs of clients rejected because they ran out of time or memory in such a process.",
         panels=(_rate("Server", "Client-supplied programs", "ops", legend="inputs rejected"),),
         alerts=(
             Alert("HeddleHarmfulInput", "increase(METRIC[15m]) > 10", 0,
@@ -181,7 +181,8 @@ def _http_rows() -> Iterator[MetricRow]:
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_quota_limit", GAUGE, "The quota of that project or key.", ("kind", "group", "unit", "period"),
+        "heddle_quota_limit", GAUGE, "The quota of the project or key that is closest to it.",
+        ("kind", "group", "unit", "period"),
         panels=(_now("Requests", "Quota that is used most", "short", "kind", "group", "unit", "period", over="max"),),
     )  # fmt: skip
 
@@ -216,7 +217,7 @@ def _ingest_rows() -> Iterator[MetricRow]:
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_store_writes_total", COUNTER, "Writes in these commits.",
+        "heddle_store_writes_total", COUNTER, "Writes in all commits.",
         panels=(_rate("Ingest", "Commits per second", "ops", legend="pieces of work"),),
     )  # fmt: skip
     yield MetricRow(
@@ -228,7 +229,7 @@ def _ingest_rows() -> Iterator[MetricRow]:
         panels=(_now("Ingest", "Write queue", "bytes", "instance"),),
         alerts=(
             Alert("HeddleWriteQueueFull", "METRIC / heddle_store_queue_limit_bytes > 0.5", 5,
-                  "More waits for the disk of {{ $labels.instance }} than it writes; writers will be told to wait"),
+                  "The write queue of {{ $labels.instance }} is more than half full; a full one makes writers wait"),
         ),
     )  # fmt: skip
     yield MetricRow(
@@ -245,7 +246,7 @@ def _disk_rows() -> Iterator[MetricRow]:
         alerts=(
             Alert("HeddleDatabaseAlmostFull",
                   'METRIC{part="database"} / on (instance) (heddle_database_limit_bytes > 0) > 0.9', 10,
-                  "The database of {{ $labels.instance }} reaches max_database_bytes soon; then writes are refused"),
+                  "The database of {{ $labels.instance }} is close to max_database_bytes; then writes are refused"),
         ),
     )  # fmt: skip
     yield MetricRow(

@@ -130,7 +130,7 @@ class Settings:
     cors_origins: str = _row("none", origins(),
         "Origins whose pages may call this server from a browser (CORS), with a key of their own; any needs --auth on.")
     default_project: str = _row("none", matching(r"[^/:\s]+/[^/:\s]+", "team/project, or none", "none"),
-        "The project of telemetry for which no header, resource attribute, key or service name gives one.")
+        "The project for telemetry that names none in a header, resource attribute, key or service name.")
     otlp_grpc_port: int = _row(0, number(0, 65535), "The port for OTLP over gRPC, usually 4317; 0: none.")
     otlp_export_endpoint: str = _row(
         "none",
@@ -216,7 +216,7 @@ class Settings:
         "The folders below which /v1/load_lora_adapter may read; auto is any where no key is needed, otherwise none.")
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
     scheduling: str = _row("fcfs", choice("fcfs", "priority"),
-        "The order of requests: first come, first served, or by their field priority.")
+        "The order of requests: first come, first served, or by the field priority.")
     engine: str = _row("local", choice("local", "vllm"),
         "What runs the model: heddle's own engine, or vLLM servers behind it.")
     vllm_urls: str = _row("none", several(r"https?://[^\s,;?#]+", "addresses that begin with http:// or https://"),
@@ -269,7 +269,7 @@ class Settings:
     training_device: str = _row("auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"),
         "Where training runs.")
     training_dtype: str = _row("auto", choice("auto", "float32", "bfloat16"),
-        "The precision of the frozen weights; auto is the engine's.")
+        "The precision of the frozen weights; auto is engine_dtype (int8 counts as auto).")
     training_threads: int = _row(0, number(0, 1024),
         "CPU threads of a training job, stored with the job; 0: one below 50 million parameters.")
     training_idle: float = _row(600.0, number(0, 86_400, whole=False),
