@@ -74,6 +74,7 @@ class EvalJobs(JobQueue[JobRow]):
     """The table of jobs, as one server works on it."""
 
     jobs = _jobs
+    ready = sa.or_(_ASKED, _c.not_before <= NOW)
     unbegun: ClassVar[dict[str, Any]] = {"attempts": _c.attempts - 1}
 
     @writes
@@ -128,7 +129,7 @@ class EvalJobs(JobQueue[JobRow]):
 
     @cached_property
     def _next(self) -> sa.Select[Any]:
-        return self._select_next(sa.or_(_ASKED, _c.not_before <= NOW))
+        return self._select_next(self.ready)
 
     @cached_property
     def _next_cancelled(self) -> sa.Select[Any]:
