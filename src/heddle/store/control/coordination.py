@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -16,7 +15,16 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.errors import Unavailable
-from heddle.store.control.repository import Executor, Instance, Key, Mapped, Question, Repository, set_values
+from heddle.store.control.repository import (
+    NOTHING,
+    Executor,
+    Instance,
+    Key,
+    Mapped,
+    Question,
+    Repository,
+    set_values,
+)
 
 SECOND = 1_000_000
 
@@ -150,7 +158,6 @@ class Changes(Repository):
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NO_LEASE: dict[str, Any] = {"lease_owner": None, "lease_until": None}
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 NOW = sa.bindparam("now", type_=sa.BigInteger)
 _IDS = sa.bindparam("ids", type_=sa.Text, expanding=True)
 J = TypeVar("J", bound=Any)
@@ -229,6 +236,14 @@ class JobQueue(Repository, Generic[J]):
         counts = sa.select(c.kind, c.state, sa.func.count()).where(c.state.in_((QUEUED, *self.at_work)))
         return {(kind, state): count for kind, state, count in await self._tuples(counts.group_by(c.kind, c.state))}
 
+    @cached_property
+    def _update_listed(self) -> sa.Update:
+        return self.jobs.table.update().where(self.jobs.c.id.in_(_IDS))
+
+    @cached_property
+    def _select_listed(self) -> sa.Select[Any]:
+        return self.jobs.select(self.jobs.c.id.in_(_IDS))
+
     async def _set(self, job_ids: Collection[str], changes: dict[str, Any]) -> int:
         """Change jobs at work of this server; returns how many of them are."""
         mine = self._mine(job_ids)
@@ -273,15 +288,14 @@ class JobQueue(Repository, Generic[J]):
         **values: Any,
     ) -> J | None:
         """Lease the job that `chosen` finds with `now` and other `values` of its parameters."""
-        c = self.jobs.c
         found: J | None = self.jobs.first(connection, chosen, values | {"now": now})
         if found is None:
             return None
         taken = self._lease(seconds) | {"started_at": found.started_at or now, **changes}
         taken["state"] = RUNNING if found.state == QUEUED else found.state
         one = {"ids": [found.id]}
-        set_values(connection, self.jobs.table.update().where(c.id.in_(_IDS)), taken, one)
-        return self.jobs.first(connection, self.jobs.select(c.id.in_(_IDS)), one)
+        set_values(connection, self._update_listed, taken, one)
+        return self.jobs.first(connection, self._select_listed, one)
 
     def _lease(self, seconds: float) -> dict[str, Any]:
         return {"lease_owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}

@@ -22,6 +22,7 @@ from heddle.wire import jsontext
 
 T = TypeVar("T")
 P = ParamSpec("P")
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
 metadata = sa.MetaData()
 
@@ -145,6 +146,7 @@ class Mapped(Generic[R]):
             self.table, self._names = of, [name for name in self._names if name in of.c]
         self.c = self.table.c
         self._columns = [self.c[name] for name in self._names]
+        self._insert = self.table.insert()
 
     def select(self, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
         """The rows under conditions."""
@@ -161,7 +163,7 @@ class Mapped(Generic[R]):
 
     def insert(self, connection: sa.Connection, row: R, **extra: Any) -> None:
         """Store a row; `extra` are values of columns that the dataclass lacks."""
-        connection.execute(self.table.insert().values(self.values(row) | extra))
+        set_values(connection, self._insert, self.values(row) | extra)
 
     def insert_new(self, connection: sa.Connection, row: R) -> None:
         """Store a row unless its key or another unique value is taken."""
@@ -260,7 +262,10 @@ class Repository:
 
 
 def set_values(
-    connection: sa.Connection, statement: sa.Update, changes: Mapping[str, Any], given: Mapping[str, Any]
+    connection: sa.Connection,
+    statement: sa.Update | sa.Insert,
+    changes: Mapping[str, Any],
+    given: Mapping[str, Any] = NOTHING,
 ) -> int:
     """Set columns to values or formulas, with the other parameters of the statement; returns how many rows it touched.
 
