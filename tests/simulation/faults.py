@@ -51,22 +51,24 @@ def jobs_of_dead_servers_are_nobodys() -> Patches:
 def lost_jobs_are_ended_all_the_same() -> Patches:
     """A server that slept writes the end of a job that another one has by now."""
 
-    def is_mine(self: Any, job_ids: Any) -> Any:
-        return sa.and_(self.jobs.c.state.in_(self.at_work), self.jobs.c.id.in_(list(job_ids)))
+    def is_mine(self: Any) -> Any:
+        is_anybodys = sa.bindparam("me", type_=sa.Text).is_not(None)
+        is_one = self.jobs.c.id.in_(sa.bindparam("ids", expanding=True))
+        return sa.and_(self.jobs.c.state.in_(self.at_work), is_anybodys, is_one)
 
-    return [(JobQueue, "_is_mine", is_mine), (Runner, "_hold", lambda self: asyncio.sleep(0, 5.0))]
+    return [(JobQueue, "_is_mine", property(is_mine)), (Runner, "_hold", lambda self: asyncio.sleep(0, 5.0))]
 
 
 def monitors_hold_at_one_server() -> Patches:
     """Servers did not hear of a monitor that was made through another one, and noted no calls for it."""
 
-    async def follow(self: Monitors) -> None:
+    async def see(self: Monitors, changes: int) -> None:
         return None
 
     def among(self: Watched, connection: sa.Connection, keys: Any) -> Any:
         return [key for key in keys if key[0] in self.projects]
 
-    return [(Monitors, "_follow", follow), (Watched, "among", among)]
+    return [(Monitors, "_see", see), (Watched, "among", among)]
 
 
 def busy_queues_lose_calls() -> Patches:

@@ -1,15 +1,21 @@
 """Servers on a virtual clock keep their promises whatever goes wrong; planted faults are found; a seed replays."""
 
+import asyncio
 import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.simulation.faults import FAULTS, Patches, planted
 from tests.simulation.run import SHORT_HOURS, explain, simulate
+from tests.simulation.site import Database, Site
 from tests.support.selection import with_breadth
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,3 +48,27 @@ def test_a_planted_fault_is_found(fault: Callable[[], Patches]) -> None:
         found = next((seed for seed in range(100, 100 + MOST_SEEDS) if simulate(seed).problems), None)
     assert found is not None, f"{fault.__name__} was not found"
     assert not simulate(found).problems, "without it the same seed finds nothing"
+
+
+def test_a_server_with_nothing_to_do_asks_once_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, counts = Site(13, 0.1), Counter[str]()
+    site.look_seconds, site.settings = 1.0, replace(site.settings, alert_interval=1e6)
+    run = Database.run
+
+    def count(self: Database, work: Callable[[Any], Any], actor: str = "") -> Any:
+        counts["trips"] += 1
+        return run(self, work, actor)
+
+    async def main() -> None:
+        await site._prepare()
+        site.servers[0].start()
+        await asyncio.sleep(100)
+        before = counts["trips"]
+        await asyncio.sleep(100)
+        counts["idle"] = counts["trips"] - before
+
+    monkeypatch.setattr(Database, "run", count)
+    with site._patched():
+        site.loop.run(main())
+    shutil.rmtree(site.folder)
+    assert counts["idle"] <= 100 + 100 // 10, "one read for queues, monitors and turn; and the turn is kept"

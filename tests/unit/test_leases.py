@@ -226,7 +226,7 @@ def test_no_training_job_is_taken_twice_and_of_a_model_one_at_a_time(two: Two) -
             taken, busy = Counter[str](), set[str]()
 
             async def work(server: ControlGroups) -> None:
-                while await server.train_jobs.is_any_free():
+                while await server.train_jobs.is_any_free(1):
                     job = await server.train_jobs.lease(1, 30)
                     if job is None:
                         continue

@@ -19,7 +19,7 @@ from heddle.http.routing import Reader, ResponseModel, Service, answer, describe
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
 from heddle.store.control.coordination import MONITORS
-from heddle.store.control.monitors import Waiting
+from heddle.store.control.monitors import TURN, Waiting
 from heddle.store.control.objects import ObjectVersion
 from heddle.wire import refs, times
 from heddle.wire.batched import group_pairs
@@ -30,12 +30,10 @@ logger = logging.getLogger("heddle.monitors")
 
 BATCH = 500
 PAUSE_SECONDS = 5.0
-_WATCHING = "monitors"
 _LEASE_SECONDS = 30.0
-_OTHERS_SECONDS = 10.0
-"""How often a server looks whether its turn has come, while it is another one's."""
+_RENEW_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
-"""How often servers that share the tables look for changed monitors, and for calls that ended elsewhere."""
+"""How often servers that share the tables look for changed monitors, calls that ended elsewhere, and their turn."""
 _NAMES = uuid.UUID("7d0f6a52-6f0e-5c0b-9a54-2f6f4a0b1d37")
 """What the ids of the scoring jobs are derived under."""
 Submit = Callable[..., Awaitable[object]]
@@ -214,6 +212,7 @@ class Monitors:
         self._seen = -1
         self._reading = asyncio.Lock()
         self._has_turn = False
+        self._renewed = 0.0
         self._watching = Loop(self._watch, logger, "monitors wait", PAUSE_SECONDS, store.calls.has_endings)
         self._following = Loop(self._follow_others, logger, "changes of monitors are not seen", _LOOK_SECONDS)
 
@@ -239,14 +238,21 @@ class Monitors:
 
     async def _follow_others(self) -> float:
         """Read monitors that another server changed, and handle calls that ended there."""
-        await self._follow()
-        if self._has_turn:
-            self._watching.wake()
-        return _LOOK_SECONDS
+        news = await self._store.monitor_waits.look(times.now())
+        await self._see(news.changes)
+        if not news.is_others_turn:
+            if news.is_any or not self._has_turn:
+                self._watching.wake()
+            elif asyncio.get_running_loop().time() >= self._renewed + _RENEW_SECONDS:
+                await self._is_turn()
+        return self._store.monitor_waits.instance.looks.seconds_to_next(_LOOK_SECONDS)
 
     async def _follow(self) -> None:
         """Read the monitors anew where another server changed one."""
-        if await self._store.changes.number(MONITORS) != self._seen:
+        await self._see(await self._store.changes.number(MONITORS))
+
+    async def _see(self, changes: int) -> None:
+        if changes != self._seen:
             await self.refresh()
 
     async def refresh(self) -> None:
@@ -277,20 +283,22 @@ class Monitors:
 
     async def _watch(self) -> float | None:
         if not await self._is_turn():
-            return _OTHERS_SECONDS
+            return None
         held = await self._take_all() | await self._score_due()
         if not self._has_turn:
-            return _OTHERS_SECONDS  # another server took it meanwhile
+            return None  # another server took it meanwhile
         return PAUSE_SECONDS if held else await self._seconds_to_wait()
 
     async def _is_turn(self) -> bool:
         """True for the one server that handles ended calls now."""
-        self._has_turn = await self._store.leases.take(_WATCHING, _LEASE_SECONDS)
+        asked = asyncio.get_running_loop().time()
+        self._has_turn = await self._store.leases.take(TURN, _LEASE_SECONDS)
+        self._renewed = asked
         return self._has_turn
 
     async def _seconds_to_wait(self) -> float | None:
         if self._store.leases.instance.is_shared:
-            return None  # `_follow_others` wakes this server often
+            return None  # `_follow_others` wakes this server
         due = await self._store.monitor_waits.next_due()
         return None if due is None else max(0.0, (due - times.now()) / 1e6)
 
@@ -331,7 +339,7 @@ class Monitors:
         groups = {str(getattr(row, rule.debounce.field) or row.id): row.id for row in chosen}
         waiting = [Waiting(rule.project, rule.name, group, call_id, due) for group, call_id in groups.items()]
         # A server that slept too long must not put its calls in the place of later ones.
-        await self._store.monitor_waits.put(waiting, lambda conn: self._store.leases.require(conn, _WATCHING))
+        await self._store.monitor_waits.put(waiting, lambda conn: self._store.leases.require(conn, TURN))
 
     async def _matching(self, rule: Rule, endings: list[Ending]) -> list[CallRow]:
         """The calls that the rule chooses, in the order in which they ended; never those that scorers made."""

@@ -9,6 +9,7 @@ from heddle import aio
 from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
 from heddle.store.data_folder import explain_disk
+from heddle.wire import times
 
 LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
@@ -228,12 +229,14 @@ class Runner(Generic[J]):
             # The answer to the last look was lost, and perhaps it took something.
             async with self._taking:
                 await self._queue.put_back_unknown(self._at_work)
-        self._may_have_taken = True
-        while await self._take():
-            pass
-        self._may_have_taken = False
+            self._may_have_taken = False
+        if not self._is_shared or self._taker.was_woken or await self._queue.is_any_free(times.now()):
+            self._may_have_taken = True
+            while await self._take():
+                pass
+            self._may_have_taken = False
         pause = await self._rest()
-        return min(pause, LOOK_SECONDS) if self._is_shared else pause
+        return min(pause, self._queue.instance.looks.seconds_to_next(LOOK_SECONDS)) if self._is_shared else pause
 
     async def _take(self) -> bool:
         """Begin one job; False when there is none, or no room."""
@@ -244,6 +247,8 @@ class Runner(Generic[J]):
                 return False
             until = asked + self._lease_seconds
             self._held_until = min(self._held_until, until) if self._at_work else until
+            if not self._at_work:
+                self._holder.wake()
             attempt = self._at_work[job.id] = Attempt(job)
         attempt.task = asyncio.create_task(self._attempt(attempt))
         self._tasks.add(attempt.task)
@@ -283,29 +288,30 @@ class Runner(Generic[J]):
         self._tasks.discard(attempt.task)
         self.wake()
 
-    async def _hold(self) -> float:
+    async def _hold(self) -> float | None:
         """Keep the leases of the jobs at work, and end those that are lost or were cancelled at another server."""
+        if not self._at_work:
+            return None  # until a job is taken
+        if self._holder.was_woken:
+            return self._hold_seconds()
         clock, seconds = asyncio.get_running_loop().time, self._lease_seconds
         known, held, lost = dict(self._at_work), dict[str, bool](), set[str]()
-        if not known:
-            self._held_until = clock() + seconds
-        else:
-            # Not an answer that takes longer than the leases last, either.
-            limit = asyncio.timeout_at(self._held_until if self._is_shared else None)
-            try:
-                async with limit:
-                    if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
-                        asked = clock()
-                        await self._queue.renew(known, seconds)
-                        self._renewed, self._held_until = asked, asked + seconds
-                        if limit.when() is not None:
-                            limit.reschedule(self._held_until)
-                    held = await self._queue.read_held()
-                    lost = await self._queue.find_unended(known.keys() - held.keys())
-            except Exception:  # whatever it is, a lease must not end because of it
-                if not limit.expired() and (clock() <= self._held_until or not self._is_shared):
-                    raise
-                lost = set(known)
+        # Not an answer that takes longer than the leases last, either.
+        limit = asyncio.timeout_at(self._held_until if self._is_shared else None)
+        try:
+            async with limit:
+                if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
+                    asked = clock()
+                    await self._queue.renew(known, seconds)
+                    self._renewed, self._held_until = asked, asked + seconds
+                    if limit.when() is not None:
+                        limit.reschedule(self._held_until)
+                held = await self._queue.read_held()
+                lost = await self._queue.find_unended(known.keys() - held.keys())
+        except Exception:  # whatever it is, a lease must not end because of it
+            if not limit.expired() and (clock() <= self._held_until or not self._is_shared):
+                raise
+            lost = set(known)
         await self._check_keys(known.values())
         for job_id, attempt in known.items():
             if job_id in lost:

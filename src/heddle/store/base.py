@@ -98,7 +98,7 @@ class ControlGroups:
         self.audit_log = AuditLog(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
-        self.monitor_waits = MonitorWaits(executor)
+        self.monitor_waits = MonitorWaits(executor, instance)
         self.alerts = Alerts(executor)
         self.alert_deliveries = Deliveries(executor, instance)
         self.train_models = TrainModels(executor)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from heddle.evals import monitors as module
 from heddle.evals.monitors import Monitors
+from heddle.store.control.monitors import News
 from heddle.store.control.repository import Instance
 from heddle.wire.calls import Ending
 
 
-def store_of(turns: list[bool], endings: list[list[Ending]]) -> Any:
-    """A store whose leases give these turns, and whose calls have ended in these batches."""
+def store_of(turns: list[bool], endings: list[list[Ending]], news: list[News]) -> Any:
+    """A store whose leases give these turns, whose calls have ended in these batches, and that is seen like this."""
 
     async def take(name: str, seconds: float) -> bool:
         return turns.pop(0)
@@ -27,21 +27,56 @@ def store_of(turns: list[bool], endings: list[list[Ending]]) -> Any:
     async def number(name: str) -> int:
         return -1
 
+    async def look(now: int) -> News:
+        return news.pop(0)
+
+    instance = Instance(is_shared=True)
     return SimpleNamespace(
-        leases=SimpleNamespace(take=take, instance=Instance(is_shared=True)),
+        leases=SimpleNamespace(take=take, instance=instance),
         calls=SimpleNamespace(take_endings=take_endings, drop_endings=nothing, has_endings=asyncio.Event()),
-        monitor_waits=SimpleNamespace(due=nothing),
+        monitor_waits=SimpleNamespace(due=nothing, look=look, instance=instance),
         changes=SimpleNamespace(number=number),
     )
 
 
+FREE, OTHERS = News(-1, is_others_turn=False, is_any=False), News(-1, is_others_turn=True, is_any=True)
+CALLS = FREE._replace(is_any=True)
+
+
 @pytest.mark.parametrize(
-    ("turns", "pause"),
-    [([False], module._OTHERS_SECONDS), ([True, False], module._OTHERS_SECONDS), ([True, True], None)],
-    ids=["another's", "lost on the way", "its own"],
+    ("turns", "news", "is_woken"),
+    [
+        ([False], OTHERS, False),
+        ([False], FREE, True),
+        ([True, False], OTHERS, False),
+        ([True, False], FREE, True),
+        ([True, True], FREE, False),
+        ([True, True], CALLS, True),
+    ],
+    ids=["another's", "free", "lost on the way", "lost, and free", "its own", "its own, and calls"],
 )
-def test_a_server_asks_for_its_turn_again_however_it_lost_it(turns: list[bool], pause: float | None) -> None:
-    """None: it is woken every second as long as it has its turn."""
-    store = store_of(turns, [[Ending(1, "p", "c")]])
-    assert asyncio.run(Monitors(store, submit=None)._watch()) == pause  # type: ignore[arg-type]
-    assert turns == []
+def test_a_server_asks_for_its_turn_again_however_it_lost_it(turns: list[bool], news: News, is_woken: bool) -> None:
+    async def main() -> None:
+        store = store_of(turns, [[Ending(1, "p", "c")]], [news])
+        monitors = Monitors(store, submit=None)  # type: ignore[arg-type]
+        assert await monitors._watch() is None and turns == []
+        await monitors._follow_others()
+        assert store.calls.has_endings.is_set() == is_woken
+
+    asyncio.run(main())
+
+
+def test_a_turn_in_which_nothing_happens_is_kept() -> None:
+    async def main() -> None:
+        turns, loop = [True], asyncio.get_running_loop()
+        store = store_of(turns, [], [FREE, FREE])
+        monitors = Monitors(store, submit=None)  # type: ignore[arg-type]
+        await monitors._watch()
+        await monitors._follow_others()
+        assert turns == [], "a turn that was just taken is not taken again"
+        turns.append(True)
+        monitors._renewed = loop.time() - 60
+        await monitors._follow_others()
+        assert turns == [] and not store.calls.has_endings.is_set()
+
+    asyncio.run(main())

@@ -100,9 +100,9 @@ def test_an_outage_while_there_is_nothing_to_do_ends_no_slot(tmp_path: Path, mon
         async with servers(tmp_path, monkeypatch) as (bench, one, _):
             look, failed = one.jobs.is_any_free, asyncio.Event()
 
-            async def fail_once() -> bool:
+            async def fail_once(now: int) -> bool:
                 if failed.is_set():
-                    return await look()
+                    return await look(now)
                 failed.set()
                 raise Unavailable("PostgreSQL does not answer")
 

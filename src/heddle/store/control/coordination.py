@@ -6,7 +6,7 @@ Leases end by the clock of the database, so that the clocks of the servers need 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -15,7 +15,16 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.errors import Unavailable
-from heddle.store.control.repository import Executor, Instance, Key, Mapped, Repository
+from heddle.store.control.repository import (
+    NOTHING,
+    Executor,
+    Instance,
+    Key,
+    Mapped,
+    Question,
+    Repository,
+    set_values,
+)
 
 SECOND = 1_000_000
 
@@ -105,6 +114,16 @@ changes = Mapped(Change, "changes").table
 _NUMBER = sa.select(changes.c.number).where(changes.c.name == sa.bindparam("named"))
 
 
+def is_others(name: str) -> sa.ColumnElement[bool]:
+    """Whether a name is another server's, in a statement with the parameter `me`."""
+    return sa.exists().where(leases.c.name == name, sa.not_(_IS_FREE))
+
+
+def changes_of(name: str) -> sa.ScalarSelect[int]:
+    """How often a thing changed (None: never), in a statement."""
+    return sa.select(changes.c.number).where(changes.c.name == name).scalar_subquery()
+
+
 def count_change(connection: sa.Connection, name: str) -> None:
     """Say in the transaction of a change that there was one."""
     change = changes.update().where(changes.c.name == name).values(number=changes.c.number + 1)
@@ -139,8 +158,8 @@ class Changes(Repository):
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NO_LEASE: dict[str, Any] = {"lease_owner": None, "lease_until": None}
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 NOW = sa.bindparam("now", type_=sa.BigInteger)
+_IDS = sa.bindparam("ids", type_=sa.Text, expanding=True)
 J = TypeVar("J", bound=Any)
 
 
@@ -149,13 +168,26 @@ class JobQueue(Repository, Generic[J]):
 
     jobs: ClassVar[Mapped[Any]]
     at_work: ClassVar[tuple[str, ...]] = (RUNNING,)
+    ready: ClassVar[sa.ColumnElement[bool]] = sa.true()
+    """What must hold of a job that waits, before it may begin; `now` is a parameter."""
     unbegun: ClassVar[dict[str, Any]] = {}
     """What else changes of a job that was taken, and not begun."""
+    _any_free: ClassVar[Question]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        waits = sa.and_(cls.jobs.c.state == QUEUED, cls.ready)
+        cls._any_free = Question(sa.exists().where(sa.or_(waits, _is_left(cls))))
+
+    async def is_any_free(self, now: int) -> bool:
+        """True when a job waits and is ready, or its lease has ended; perhaps it may not begin yet."""
+        (found,) = await self.instance.looks.ask(self._executor, self._any_free, now=now)
+        return bool(found)
 
     async def read_held(self) -> dict[str, bool]:
         """The jobs at work at this server, by id; true for those that somebody asked to end."""
         c = self.jobs.c
-        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner)
+        mine = sa.and_(_is_at_work(self), c.lease_owner == self.instance.owner)
         return {row.id: row.cancel_asked for row in await self._tuples(sa.select(c.id, c.cancel_asked).where(mine))}
 
     async def find_unended(self, job_ids: Collection[str]) -> set[str]:
@@ -176,7 +208,7 @@ class JobQueue(Repository, Generic[J]):
     async def put_back_unknown(self, known: Collection[str]) -> None:
         """Let jobs be taken that this server took without learning of it, all but the known ones."""
         c = self.jobs.c
-        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.not_in(list(known)))
+        mine = sa.and_(_is_at_work(self), c.lease_owner == self.instance.owner, c.id.not_in(list(known)))
         state = sa.case((c.state == RUNNING, QUEUED), else_=c.state)
         changes = {"state": state, "lease_owner": None, "lease_until": 0, **self.unbegun}
         await self._execute(self.jobs.table.update().where(mine).values(changes))
@@ -195,7 +227,7 @@ class JobQueue(Repository, Generic[J]):
         return 0 if self.instance.is_shared else await self._release(self.jobs.c.lease_until.is_not(None))
 
     async def _release(self, *where: sa.ColumnElement[bool]) -> int:
-        change = self.jobs.table.update().where(self.jobs.c.state.in_(self.at_work), *where)
+        change = self.jobs.table.update().where(_is_at_work(self), *where)
         return await self._execute(change.values(lease_owner=None, lease_until=0))
 
     async def count_open(self) -> dict[tuple[str, ...], float]:
@@ -204,20 +236,37 @@ class JobQueue(Repository, Generic[J]):
         counts = sa.select(c.kind, c.state, sa.func.count()).where(c.state.in_((QUEUED, *self.at_work)))
         return {(kind, state): count for kind, state, count in await self._tuples(counts.group_by(c.kind, c.state))}
 
+    @cached_property
+    def _update_listed(self) -> sa.Update:
+        return self.jobs.table.update().where(self.jobs.c.id.in_(_IDS))
+
+    @cached_property
+    def _select_listed(self) -> sa.Select[Any]:
+        return self.jobs.select(self.jobs.c.id.in_(_IDS))
+
     async def _set(self, job_ids: Collection[str], changes: dict[str, Any]) -> int:
         """Change jobs at work of this server; returns how many of them are."""
-        return await self._execute(self.jobs.table.update().where(self._is_mine(job_ids)).values(changes))
+        mine = self._mine(job_ids)
+        return await self._executor.write(lambda connection: set_values(connection, self._update_mine, changes, mine))
 
-    def _is_mine(self, job_ids: Collection[str]) -> sa.ColumnElement[bool]:
+    @cached_property
+    def _update_mine(self) -> sa.Update:
+        return self.jobs.table.update().where(self._is_mine)
+
+    @cached_property
+    def _is_mine(self) -> sa.ColumnElement[bool]:
+        """It is at work at this server, and one of those of the parameters `_mine`."""
         c = self.jobs.c
-        return sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.in_(list(job_ids)))
+        return sa.and_(_is_at_work(self), c.lease_owner == sa.bindparam("me"), c.id.in_(_IDS))
+
+    def _mine(self, job_ids: Collection[str]) -> dict[str, Any]:
+        return {"me": self.instance.owner, "ids": list(job_ids)}
 
     def _is_free(self) -> sa.ColumnElement[bool]:
         """It waits, or its lease has ended and it is not `held` (a parameter) by this server itself."""
         c = self.jobs.c
         held = sa.bindparam("held", (), sa.Text, expanding=True)
-        left = sa.and_(c.state.in_(self.at_work), c.lease_until < database_time(), c.id.not_in(held))
-        return sa.or_(c.state == QUEUED, left)
+        return sa.or_(c.state == QUEUED, sa.and_(_is_left(self), c.id.not_in(held)))
 
     def _select_free(
         self, *where: sa.ColumnElement[bool], order_by: Sequence[Any] = (), wait: bool = False
@@ -239,14 +288,24 @@ class JobQueue(Repository, Generic[J]):
         **values: Any,
     ) -> J | None:
         """Lease the job that `chosen` finds with `now` and other `values` of its parameters."""
-        c = self.jobs.c
         found: J | None = self.jobs.first(connection, chosen, values | {"now": now})
         if found is None:
             return None
         taken = self._lease(seconds) | {"started_at": found.started_at or now, **changes}
         taken["state"] = RUNNING if found.state == QUEUED else found.state
-        connection.execute(self.jobs.table.update().where(c.id == found.id).values(taken))
-        return self.jobs.first(connection, self.jobs.select(c.id == found.id))
+        one = {"ids": [found.id]}
+        set_values(connection, self._update_listed, taken, one)
+        return self.jobs.first(connection, self._select_listed, one)
 
     def _lease(self, seconds: float) -> dict[str, Any]:
         return {"lease_owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}
+
+
+def _is_at_work(queue: JobQueue[Any] | type[JobQueue[Any]]) -> sa.ColumnElement[bool]:
+    # Not a list: binding one costs more than the rest of the statement.
+    return sa.or_(*(queue.jobs.c.state == state for state in queue.at_work))
+
+
+def _is_left(queue: JobQueue[Any] | type[JobQueue[Any]]) -> sa.ColumnElement[bool]:
+    """Whether the lease of a job at work has ended."""
+    return sa.and_(_is_at_work(queue), queue.jobs.c.lease_until < database_time())

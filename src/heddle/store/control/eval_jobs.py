@@ -65,6 +65,9 @@ _jobs = Mapped(
 eval_jobs = _jobs.table
 _c = eval_jobs.c
 _ASKED = _c.cancel_asked == 1
+_NAMED = _jobs.select(_c.id == sa.bindparam("named"))
+_IS_OPEN = sa.or_(*(_c.state == state for state in OPEN))
+_COUNT_OPEN = sa.select(sa.func.count()).where(_c.project_id == sa.bindparam("of_project"), _IS_OPEN)
 _COUNTS = {"attempts": _c.attempts + 1}
 _OF_KINDS = _c.kind.in_(sa.bindparam("kinds", expanding=True))
 _NEXT_TIME = sa.select(sa.func.min(_c.not_before)).where(_c.state == QUEUED, _OF_KINDS)
@@ -74,6 +77,7 @@ class EvalJobs(JobQueue[JobRow]):
     """The table of jobs, as one server works on it."""
 
     jobs = _jobs
+    ready = sa.or_(_ASKED, _c.not_before <= NOW)
     unbegun: ClassVar[dict[str, Any]] = {"attempts": _c.attempts - 1}
 
     @writes
@@ -82,14 +86,14 @@ class EvalJobs(JobQueue[JobRow]):
 
         Raises Busy when that many of its project are queued or run already.
         """
-        same = _jobs.select(_c.id == row.id)
-        if (known := _jobs.first(connection, same)) is not None:
+        if (known := _jobs.first(connection, _NAMED, {"named": row.id})) is not None:
             return known
-        waiting = sa.select(sa.func.count()).where(_c.project_id == row.project_id, _c.state.in_(OPEN))
-        if connection.execute(waiting).scalar_one() >= most_open:
+        if connection.execute(_COUNT_OPEN, {"of_project": row.project_id}).scalar_one() >= most_open:
             raise Busy(f"{most_open} jobs of {row.project_id} wait or run already", retry_after=5)
         _jobs.insert(connection, row)
-        return _jobs.all(connection, same)[0]
+        added = _jobs.first(connection, _NAMED, {"named": row.id})
+        assert added is not None
+        return added
 
     async def find(self, project_id: str, job_id: str) -> JobRow | None:
         """The job of a project with an id."""
@@ -128,7 +132,7 @@ class EvalJobs(JobQueue[JobRow]):
 
     @cached_property
     def _next(self) -> sa.Select[Any]:
-        return self._select_next(sa.or_(_ASKED, _c.not_before <= NOW))
+        return self._select_next(self.ready)
 
     @cached_property
     def _next_cancelled(self) -> sa.Select[Any]:

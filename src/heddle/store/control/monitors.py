@@ -3,14 +3,24 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
 
 from heddle.errors import Busy
 from heddle.store.control.audit import audit
-from heddle.store.control.coordination import NO_LEASE, NOW, QUEUED, RUNNING, JobQueue
-from heddle.store.control.repository import Integer, Key, Mapped, Repository, writes
+from heddle.store.control.coordination import (
+    MONITORS,
+    NO_LEASE,
+    NOW,
+    QUEUED,
+    RUNNING,
+    JobQueue,
+    changes_of,
+    is_others,
+)
+from heddle.store.control.pending_calls import ended_calls
+from heddle.store.control.repository import Integer, Key, Mapped, Question, Repository, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,19 @@ _waiting = Mapped(Waiting, "monitor_waiting", sa.Index("monitor_waiting_due", "d
 monitor_waiting = _waiting.table
 _c = monitor_waiting.c
 _NEXT_WAITING = sa.select(sa.func.min(_c.due_at))
+TURN = "monitors"
+"""The name that the server has which handles calls for monitors."""
+_IS_ANY = sa.or_(sa.exists().where(_c.due_at <= NOW), sa.exists(sa.select(ended_calls.c.seq)))
+_NEWS = Question(changes_of(MONITORS), is_others(TURN), _IS_ANY)
+
+
+class News(NamedTuple):
+    """What a server that shares the tables sees of monitors."""
+
+    changes: int
+    is_others_turn: bool
+    is_any: bool
+    """Calls ended, or have waited long enough."""
 
 
 class MonitorWaits(Repository):
@@ -47,6 +70,13 @@ class MonitorWaits(Repository):
     async def due(self, now: int, limit: int) -> list[Waiting]:
         """Those whose time has come, oldest first."""
         return await self._all(_waiting, _waiting.select(_c.due_at <= now).order_by(_c.due_at).limit(limit))
+
+    async def look(self, now: int) -> News:
+        """What there is for monitors to do."""
+        changes, is_others_turn, is_any = await self.instance.looks.ask(
+            self._executor, _NEWS, now=now, me=self.instance.owner
+        )
+        return News(changes or 0, bool(is_others_turn), bool(is_any))
 
     async def next_due(self) -> int | None:
         """When the next one's time comes, None when none waits."""
@@ -122,6 +152,13 @@ _deliveries = Mapped(
 alert_rules, alert_deliveries = _rules.table, _deliveries.table
 ALERT_TABLES = (alert_rules, alert_deliveries)
 _r, _d = alert_rules.c, alert_deliveries.c
+_UNCHANGED = sa.and_(
+    _r.id == sa.bindparam("of"),
+    _r.rule == sa.bindparam("judged", type_=_r.rule.type),
+    _r.is_enabled == 1,
+    _r.state == sa.bindparam("before"),
+)
+_NOTE_CHECK = alert_rules.update().where(_UNCHANGED)
 _NEXT_DELIVERY = sa.select(sa.func.min(_d.next_at)).where(_d.state == QUEUED)
 
 
@@ -182,10 +219,9 @@ class Alerts(Repository):
         Nothing happens when the rule was changed or deleted meanwhile, or is not in the state `before` any more, as
         another server has told of its change.
         """
-        same = sa.and_(_r.id == row.id, _r.rule == row.rule, _r.is_enabled == 1, _r.state == before)
         names = ("state", "value", "problem", "checked_at", "changed_at")
-        noted = alert_rules.update().where(same).values({name: getattr(row, name) for name in names})
-        if connection.execute(noted).rowcount:
+        noted = {name: getattr(row, name) for name in names}
+        if connection.execute(_NOTE_CHECK, noted | {"of": row.id, "judged": row.rule, "before": before}).rowcount:
             for message in messages:
                 _deliveries.insert(connection, message)
 
@@ -194,6 +230,7 @@ class Deliveries(JobQueue[DeliveryRow]):
     """The queue of messages about rules, as one server works on it."""
 
     jobs = _deliveries
+    ready = _d.next_at <= NOW
 
     @writes
     def add(self, connection: sa.Connection, rows: Sequence[DeliveryRow]) -> bool:
@@ -221,7 +258,7 @@ class Deliveries(JobQueue[DeliveryRow]):
         at_work = sa.select(sa.func.count()).where(other.c.state == RUNNING, other.c.project == _d.project)
         same = at_work.where(other.c.alert_id == _d.alert_id, other.c.target == _d.target)
         order = (at_work.scalar_subquery(), same.scalar_subquery(), _d.next_at)
-        return self._select_free(_d.next_at <= NOW, order_by=order)
+        return self._select_free(self.ready, order_by=order)
 
     async def put_back(self, row: DeliveryRow, next_at: int) -> None:
         """Let a message of this server wait again, with what it knows of its attempts."""

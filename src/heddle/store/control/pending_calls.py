@@ -197,6 +197,15 @@ ended_calls = sa.Table(
 _ended = ended_calls.c
 
 
+_of_project = _ended.project == sa.bindparam("of_project")
+_not_skipped = sa.not_(Listed(_ended.project, "skipped"))
+_oldest_project = Prepared(sa.select(_ended.project).where(_not_skipped).order_by(_ended.seq).limit(1))
+_taken = sa.select(_ended.seq, _ended.project, _ended.call).where(_of_project, _ended.is_taken == 1)
+_read_taken = Prepared(_taken.order_by(_ended.seq))
+_first = sa.select(_ended.seq).where(_of_project).order_by(_ended.seq).limit(sa.bindparam("most")).subquery()
+_take_first = Prepared(ended_calls.update().where(_ended.seq.in_(sa.select(_first.c.seq))).values(is_taken=1))
+
+
 def note_ended(connection: sa.Connection, keys: Iterable[tuple[str, str]]) -> None:
     """Add calls (project, id) that are whole now."""
     rows = [{"project": project, "call": call_id, "is_taken": 0} for project, call_id in keys]
@@ -210,20 +219,13 @@ class EndedCalls(Repository):
     @writes
     def take(self, connection: sa.Connection, limit: int, skipping: Collection[str]) -> list[Ending]:
         """The oldest endings of one project as a batch; the same again until it is dropped."""
-        oldest = sa.select(_ended.project).where(_ended.project.not_in(list(skipping))).order_by(_ended.seq).limit(1)
-        project = connection.execute(oldest).scalar_one_or_none()
+        project = _oldest_project(connection, skipped=list(skipping)).scalar_one_or_none()
         if project is None:
             return []
-        mine = _ended.project == project
-        taken = (
-            sa.select(_ended.seq, _ended.project, _ended.call).where(mine, _ended.is_taken == 1).order_by(_ended.seq)
-        )
-        rows = connection.execute(taken).all()
+        rows = _read_taken(connection, of_project=project).all()
         if not rows:
-            part = sa.select(_ended.seq).where(mine).order_by(_ended.seq).limit(limit).subquery()
-            first = _ended.seq.in_(sa.select(part.c.seq))
-            connection.execute(ended_calls.update().where(first).values(is_taken=1))
-            rows = connection.execute(taken).all()
+            _take_first(connection, of_project=project, most=limit)
+            rows = _read_taken(connection, of_project=project).all()
         return [Ending(*row) for row in rows]
 
     async def count(self) -> int:

@@ -1,5 +1,6 @@
 """Tables declared as dataclasses, the rows in them, and what runs statements on the control database."""
 
+import asyncio
 import dataclasses
 import os
 import secrets
@@ -16,10 +17,12 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from heddle import aio
 from heddle.wire import jsontext
 
 T = TypeVar("T")
 P = ParamSpec("P")
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
 metadata = sa.MetaData()
 
@@ -66,6 +69,7 @@ class Instance:
     is_shared: bool = False
     """Other servers may work on the same tables; otherwise what an earlier server left is nobody's."""
     owner: str = field(default_factory=lambda: f"{socket.gethostname()[:100]}/{os.getpid()}/{secrets.token_hex(4)}")
+    looks: "Looks" = field(default_factory=lambda: Looks(), compare=False, repr=False)
 
 
 class _Dataclass(Protocol):
@@ -142,6 +146,7 @@ class Mapped(Generic[R]):
             self.table, self._names = of, [name for name in self._names if name in of.c]
         self.c = self.table.c
         self._columns = [self.c[name] for name in self._names]
+        self._insert = self.table.insert()
 
     def select(self, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
         """The rows under conditions."""
@@ -158,7 +163,7 @@ class Mapped(Generic[R]):
 
     def insert(self, connection: sa.Connection, row: R, **extra: Any) -> None:
         """Store a row; `extra` are values of columns that the dataclass lacks."""
-        connection.execute(self.table.insert().values(self.values(row) | extra))
+        set_values(connection, self._insert, self.values(row) | extra)
 
     def insert_new(self, connection: sa.Connection, row: R) -> None:
         """Store a row unless its key or another unique value is taken."""
@@ -254,6 +259,21 @@ class Repository:
 
     async def _count(self, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return await self._scalar(sa.select(sa.func.count()).select_from(table).where(*where)) or 0
+
+
+def set_values(
+    connection: sa.Connection,
+    statement: sa.Update | sa.Insert,
+    changes: Mapping[str, Any],
+    given: Mapping[str, Any] = NOTHING,
+) -> int:
+    """Set columns to values or formulas, with the other parameters of the statement; returns how many rows it touched.
+
+    Values are parameters, so that a statement that is kept is compiled once.
+    """
+    formulas = {name: value for name, value in changes.items() if isinstance(value, sa.ClauseElement)}
+    values = {name: value for name, value in changes.items() if name not in formulas}
+    return connection.execute(statement.values(formulas) if formulas else statement, {**values, **given}).rowcount
 
 
 _MAX_REMEMBERED = 1000
@@ -383,6 +403,58 @@ class Prepared:
         assert isinstance(compiled, SQLCompiler)
         positions = tuple(compiled.positiontup or ()) if compiled.positional else None
         return str(compiled), positions, {name: value for name, value in compiled.params.items() if value is not None}
+
+
+class Question:
+    """Something that a server asks again and again: columns of one row; parameters of one name have one value."""
+
+    def __init__(self, *columns: sa.ColumnElement[Any]) -> None:
+        self.columns = columns
+
+
+_TOGETHER_SECONDS = 0.001
+"""So long a question waits for others."""
+
+
+class Looks:
+    """What the parts of one server ask of tables that others change, too: one read for all who ask at a time."""
+
+    def __init__(self) -> None:
+        self._asked = set[Question]()
+        self._values: dict[str, Any] = {}
+        self._reading: asyncio.Task[dict[Question, tuple[Any, ...]]] | None = None
+        self._began: float | None = None
+
+    def seconds_to_next(self, every: float) -> float:
+        """How long to wait for the next look, where each is so many seconds after the one before."""
+        now = asyncio.get_running_loop().time()
+        if self._began is None:
+            self._began = now
+        left = every - (now - self._began) % every
+        # A timer that went off a little early belongs to the look that has been.
+        return left if left > every / 100 else left + every
+
+    async def ask(self, executor: Executor, question: Question, **values: Any) -> tuple[Any, ...]:
+        """The values of a question's columns, as they are after it was asked."""
+        self._asked.add(question)
+        self._values |= values
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(executor))
+        return (await aio.shield(self._reading))[question]
+
+    async def _read(self, executor: Executor) -> dict[Question, tuple[Any, ...]]:
+        await asyncio.sleep(_TOGETHER_SECONDS)
+        asked, values = frozenset(self._asked), self._values
+        self._asked, self._values, self._reading = set(), {}, None
+        questions, statement = _prepare(asked)
+        found = iter(await executor.read(lambda connection: statement(connection, **values).one()))
+        return {question: tuple([next(found) for _ in question.columns]) for question in questions}
+
+
+@cache
+def _prepare(asked: frozenset[Question]) -> tuple[tuple[Question, ...], Prepared]:
+    questions = tuple(asked)
+    return questions, Prepared(sa.select(*(column for question in questions for column in question.columns)))
 
 
 def _insert(dialect_name: str, table: sa.Table) -> Any:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from heddle.errors import Busy, InvalidRequest
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
-from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, writes
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, set_values, writes
 from heddle.store.control.training import EventRow, JobRow, add_step, end_runs, train_jobs
 from heddle.store.control.training_models import train_models
 from heddle.wire import times
@@ -345,7 +345,7 @@ class TinkerRequests(JobQueue[RequestRow]):
         """
         values: dict[str, Any] = {"state": SUCCEEDED if error is None else FAILED, "result": result, "error": error}
         values |= {"is_users_fault": is_users_fault, "ended_at": at, **NO_LEASE}
-        if not connection.execute(_requests.table.update().where(self._is_mine([row.id])).values(values)).rowcount:
+        if not set_values(connection, self._update_mine, values, self._mine([row.id])):
             return False
         if row.kind != SAMPLE:
             changes: dict[str, Any] = {"next_seq": row.seq + 1, "seen_at": at}

@@ -230,10 +230,6 @@ class TrainJobs(JobQueue[JobRow]):
         older = sa.exists().where(same, other.c.state == QUEUED, other.c.number < _j.number)
         return self._select_free(sa.or_(_j.state != QUEUED, ~older), ~at_work, order_by=[_j.number])
 
-    @cached_property
-    def _any_free(self) -> sa.Select[Any]:
-        return sa.select(_j.id).where(self._is_free()).limit(1)
-
     async def claim(self, job_id: str, now: int, seconds: float) -> JobRow | None:
         """Take one job, which nobody has; None when it is done or a server works on it."""
         chosen = self._select_free(_j.id == job_id, wait=True)
@@ -249,16 +245,13 @@ class TrainJobs(JobQueue[JobRow]):
 
     async def require_lease(self, job_id: str) -> None:
         """Raise LeaseLost when a job is not this server's any more, or its lease has ended."""
-        if await self._first(_jobs, self._is_mine([job_id]), _j.lease_until >= database_time()) is None:
+        held = sa.select(_j.id).where(self._is_mine, _j.lease_until >= database_time())
+        if await self._scalar(held, self._mine([job_id])) is None:
             raise LeaseLost(job_id)
 
     async def ask_to_cancel(self, job_id: str) -> None:
         """Ask whoever works on a job to give it up; nothing happens to one that is done."""
         await self._execute(train_jobs.update().where(_j.id == job_id, _j.state.in_(OPEN)).values(cancel_asked=True))
-
-    async def is_any_free(self) -> bool:
-        """True when a job waits, or its lease has ended; perhaps it may not begin yet."""
-        return await self._scalar(self._any_free) is not None
 
     async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
         """Append an event of a job of this server, with the job's progress; False when its place is taken already.
@@ -269,7 +262,7 @@ class TrainJobs(JobQueue[JobRow]):
         return await self._executor.write(lambda connection: self._add_event(connection, event, changes))
 
     def _add_event(self, connection: sa.Connection, event: EventRow, changes: dict[str, Any]) -> bool:
-        if connection.execute(sa.select(_j.id).where(self._is_mine([event.job_id]))).first() is None:
+        if connection.execute(sa.select(_j.id).where(self._is_mine), self._mine([event.job_id])).first() is None:
             raise LeaseLost(event.job_id)
         if connection.execute(sa.select(_e.seq).where(_e.job_id == event.job_id, _e.seq == event.seq)).first():
             return False

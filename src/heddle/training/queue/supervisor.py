@@ -217,10 +217,8 @@ class Supervisor(Runner[JobRow]):
         await self.ended(job_id, is_open)
 
     async def _next(self, is_full: bool) -> JobRow | None:
-        """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
-        if is_full or (self._jobs.instance.is_shared and not await self._jobs.is_any_free()):
-            return None
-        return await self._jobs.lease(times.now(), self._settings.training_lease, self._at_work)
+        """The oldest job that may run."""
+        return None if is_full else await self._jobs.lease(times.now(), self._settings.training_lease, self._at_work)
 
     async def _rest(self) -> float:
         """Processes that have nothing to do for long are ended."""
