@@ -89,10 +89,17 @@ class Rule:
         return number < self.rate * 2**64
 
 
-def _is_active(version: ObjectVersion) -> bool:
-    """True when the stored monitor is switched on."""
+def _read_active(version: ObjectVersion) -> bool:
+    """True when the stored monitor is switched on; raises InvalidRequest where it does not say so plainly."""
     value = orjson.loads(version.val or "null")
-    return isinstance(value, dict) and value.get("active") is True
+    return isinstance(value, dict) and _read_switch(value, "active", False)
+
+
+def _read_switch(value: dict[str, Any], name: str, default: bool) -> bool:
+    found = value.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise InvalidRequest(f"{name} is {found!r:.100}; it must be true or false")
+    return default if found is None else found
 
 
 def read_rule(project: str, version: ObjectVersion) -> Rule:
@@ -113,7 +120,7 @@ def read_rule(project: str, version: ObjectVersion) -> Rule:
         ops=ops,
         turns=turns,
         query=None if (query := value.get("query")) is None else parse_stored(query),
-        traced=value.get("is_traced") is not False,
+        traced=_read_switch(value, "is_traced", True),
         debounce=_read_debounce(value.get("scorer_debounce_config")),
     )
 
@@ -186,12 +193,13 @@ class MonitorState:
     @classmethod
     def of(cls, project: str, version: ObjectVersion) -> "MonitorState":
         """That of a stored monitor (internal project id)."""
-        state = cls(project, version.object_id, version.digest, version.user, _is_active(version))
-        if state.active:
-            try:
+        state = cls(project, version.object_id, version.digest, version.user, False)
+        try:
+            state.active = _read_active(version)
+            if state.active:
                 state.rule = read_rule(project, version)
-            except HeddleError as error:
-                state.cannot(error)
+        except HeddleError as error:
+            state.cannot(error)
         return state
 
     def cannot(self, error: HeddleError) -> None:

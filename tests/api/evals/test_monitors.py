@@ -205,7 +205,12 @@ async def test_scorers_that_cannot_run_are_shown(watch: Watch) -> None:
     [state] = watch.monitors.states(watch.services.store and next(iter(watch.monitors._rules)))
     assert state.problem == "judge is code"
     await watch.monitor("odd", sampling_rate=2)
-    assert {item.name: item.problem for item in watch.monitors.states(state.project)}["odd"].startswith("sampling_rate")
+    await watch.monitor("words", active="yes")
+    await watch.monitor("untraced", is_traced=0)
+    problems = {item.name: item.problem for item in watch.monitors.states(state.project)}
+    assert problems["odd"].startswith("sampling_rate")
+    assert problems["words"] == "active is 'yes'; it must be true or false"
+    assert problems["untraced"] == "is_traced is 0; it must be true or false"
 
 
 async def test_a_thread_is_scored_once_it_is_quiet(watch: Watch) -> None:
