@@ -156,4 +156,4 @@ def test_empty_lists_teach(page: Page, project: str) -> None:
     page.get_by_role("button", name="Agents").click()
     expect(page.get_by_role("heading", name="No agent has been seen yet")).to_be_visible()
     page.goto(f"/{project}/weave/agents/conversations/nobody")
-    expect(page.get_by_role("heading", name="Nothing is stored of this conversation")).to_be_visible()
+    expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()

@@ -118,7 +118,7 @@ def test_a_call_in_full(opened: Page, agent: dict[str, Any]) -> None:
 def test_scores_and_feedback(opened: Page, watched: Watched) -> None:
     page = opened
     detail(page).get_by_role("tab", name="Usage").click()
-    expect(detail(page).get_by_role("tabpanel")).to_contain_text("With all calls below it")
+    expect(detail(page).get_by_role("tabpanel")).to_contain_text("Including child calls")
     expect(page.get_by_role("main")).to_contain_text("Tokens98")
     detail(page).get_by_role("tab", name="Scores & feedback").click()
     panel = detail(page).get_by_role("tabpanel")
@@ -210,7 +210,7 @@ def test_printed_links_neighbours_names_and_deletion(page: Page, wire: Wire, pro
     expect(detail(page).get_by_role("heading", level=2)).to_have_text("A better name 🎈")
     watched.allow("404")
     page.goto(f"/{project}/weave/calls/nowhere")
-    expect(page.get_by_role("heading", name="This call is not here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Call not found")).to_be_visible()
     look(page, "call-missing")
     page.goto(f"/{project}/weave/traces/nowhere")
     expect(page.get_by_role("heading", name="This trace is not here")).to_be_visible()

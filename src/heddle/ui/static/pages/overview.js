@@ -138,13 +138,13 @@ function tiles({ totals, before }, range) {
     ),
     tile(
       "Tokens",
-      callsLink(compact(tokens(totals)), "The calls whose tokens count", range, { used: "" }),
+      callsLink(compact(tokens(totals)), "Calls whose tokens are counted", range, { used: "" }),
       `${int(totals.prompt_tokens)} in, ${int(totals.completion_tokens)} out`,
       was(tokens, growth),
     ),
     tile(
       "Cost",
-      totals.cost === null ? "–" : callsLink(money(totals.cost), "The calls whose tokens count", range, { used: "" }),
+      totals.cost === null ? "–" : callsLink(money(totals.cost), "Calls whose tokens are counted", range, { used: "" }),
       totals.cost === null ? "No model that was used has a price" : "",
       was((sums) => sums.cost, growth, money),
     ),

@@ -26,7 +26,7 @@ export function newestErrors(range) {
             "ul.happenings",
             groups.map((group) => errorLine(group, range)),
           )
-        : h("p.nothing", "No call failed in this time."),
+        : h("p.nothing", "No failed calls in this time range."),
     ),
   );
 }

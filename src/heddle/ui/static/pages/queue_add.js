@@ -69,7 +69,7 @@ export function addCallsDialog(queueId) {
 }
 
 function picks(calls, selection) {
-  if (!calls.length) return h("p.dim", "No calls fit.");
+  if (!calls.length) return h("p.dim", "No matching calls.");
   const columns = [
     { key: "op", label: "Op", render: (call) => nameOf(call.op_name) },
     { key: "inputs", label: "Inputs", render: (call) => valueLine(call.inputs, { length: 70, kind: "dim" }) },

@@ -110,7 +110,7 @@ function read({ type, control }) {
 
 /** A part of a form that asks the scorer of `value()` about some calls, before anything is stored. */
 function tryOut(value) {
-  const which = h("input", { type: "text", autocomplete: "off", placeholder: "the newest 5 roots of traces",
+  const which = h("input", { type: "text", autocomplete: "off", placeholder: "the newest 5 root calls",
     "aria-label": "Calls to try it on" });
   const shown = signal(/** @type {any} */ (null));
   const run = async () => {

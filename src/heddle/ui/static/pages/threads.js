@@ -129,7 +129,7 @@ const rangeOf = (found, count) =>
     : `${int((pageNumber() - 1) * PAGE + 1)} to ${int((pageNumber() - 1) * PAGE + count)} of ${int(found)} threads`;
 
 /** A number of a thread as the way to its calls whose tokens count. */
-const counted = (row, text) => callsLink(text, "The calls whose tokens count", { preset: "all" }, { thread: row.thread_id, used: "" });
+const counted = (row, text) => callsLink(text, "Calls whose tokens are counted", { preset: "all" }, { thread: row.thread_id, used: "" });
 
 /** The last that was said in the last turns, by call id. */
 async function lastWords(ids, abort) {

@@ -59,7 +59,7 @@ function gone(trace, data) {
       text: `No call of the trace ${trace} is stored in this project. ${WHY_GONE}`,
       action: h(
         "div.actions",
-        button("Look again", data.reload, { iconName: "refresh" }),
+        button("Try again", data.reload, { iconName: "refresh" }),
         h("a.button", { href: link("/traces") }, "All calls"),
       ),
     }),
