@@ -243,7 +243,7 @@ def test_a_field_that_is_gone_does_not_stop_the_work(page: Page, shared: Wire, m
     shared.post("/feedback/create", **label, **kind)
     shared.post("/obj/delete", object_id="brief")
     page.goto(f"/{shared.project}/weave/queues/{queue}?tab=guideline")
-    expect(page.get_by_text("This field is deleted or no annotation spec")).to_have_count(2)
+    expect(page.get_by_text("This field was deleted or is not an annotation spec")).to_have_count(2)
     page.goto(f"/{shared.project}/weave/queues/{queue}/work")
     expect(page.get_by_text("Fields no longer available: brief, never")).to_be_visible()
     expect(page.get_by_role("group", name="Brief")).to_have_count(1)

@@ -122,7 +122,7 @@ def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire) -
 @pytest.mark.thorough
 def test_a_project_without_scorers_says_what_one_is(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/scorers")
-    expect(page.get_by_role("heading", name="Say what a good answer is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Define what a good answer is")).to_be_visible()
     look(page, "scorers-empty")
 
 

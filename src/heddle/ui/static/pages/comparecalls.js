@@ -109,7 +109,7 @@ function figures(calls) {
   ].filter(({ entries }) => entries.some((value) => value != null && value !== ""));
 }
 
-/** A number with how much more or less it is than the first; less is better for all that is measured here. */
+/** A number with how much more or less it is than the first; lower is better for all that is measured here. */
 function measure(write) {
   return (value, first) => {
     const share = first && value != null ? (value - first) / first : 0;

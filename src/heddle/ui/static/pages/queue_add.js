@@ -63,7 +63,7 @@ export function addCallsDialog(queueId) {
           button("Cancel", () => close()),
         h("button.button.primary",
           { type: "button", disabled: () => !selection.value.size, onclick: () => add({ call_ids: [...selection.peek()] }) },
-          () => `Add ${int(selection.value.size)} chosen`)),
+          () => `Add ${int(selection.value.size)} selected`)),
     ];
   }, { wide: true });
 }
