@@ -312,6 +312,6 @@ def test_files_are_read_and_rows_compared(page: Page, project: str) -> None:
     assert found["tabs"] == [{"a": "9007199254740993", "b": [1]}]
     assert found["lines"] == [{"a": 1}, {"value": [2]}]
     assert found["json"] == [{"a": None}]
-    assert found["refused"].startswith("Line 2 is no JSON")
+    assert found["refused"].startswith("Line 2 is not valid JSON")
     assert found["byId"] == [["added", 0, []], ["removed", 0, []], ["changed", 1, ["a"]]]
     assert found["byPlace"] == [["changed", 0, ["b"]], ["added", 1, []], ["removed", 1, []]]

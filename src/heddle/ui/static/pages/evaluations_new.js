@@ -33,7 +33,7 @@ export const TEACHING = () => ({
     'asyncio.run(weave.Evaluation(name="first", dataset=rows, scorers=[right]).evaluate(shout))',
     "END",
   ].join("\n"),
-  action: h("p", "No dataset yet? ", h("a", { href: link("/datasets") }, "Make one"), " from a file or from calls."),
+  action: h("p", "No dataset yet? ", h("a", { href: link("/datasets") }, "Create one"), " from a file or from calls."),
 });
 
 /** Ask for an evaluation and a model, start the run, and open it. */

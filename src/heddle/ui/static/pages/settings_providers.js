@@ -23,7 +23,7 @@ export function Providers(inProject) {
     ? card("Providers of this server", runsServer() && button("Add provider", add, { iconName: "add" }),
       listing("Providers of this server", () => providers, (row) => row.name, columns(providers, tried, state.reload)))
     : empty({ title: "No other providers", text: "The playground, scorers, monitors and replays use the model served here. "
-      + "Add provider and its key to use its models as well.",
+      + "Add a provider and its key to use its models as well.",
     action: runsServer() ? button("Add provider", add, { kind: "primary", iconName: "add" }) : null }))),
   inProject ? ofProject() : null];
 }
@@ -74,7 +74,7 @@ function actions(row, reload) {
     await attempt(() => send("DELETE", path`/inference/providers/${row.name}`), "Provider deleted");
     reload();
   };
-  return menu(null, () => [["Change", () => edit(row, reload), { iconName: "edit" }],
+  return menu(null, () => [["Edit", () => edit(row, reload), { iconName: "edit" }],
     ["Delete", remove, { iconName: "trash", danger: true }]], { label: `More for ${row.name}`, kind: "quiet" });
 }
 
