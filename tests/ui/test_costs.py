@@ -105,7 +105,7 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
     expect(table.get_by_role("row", name="house-model")).to_have_count(2)
     expect(table.get_by_role("row", name="gpt-4o")).to_contain_text("default")
     look(page, "prices", narrow=True)
-    page.get_by_role("button", name=f"Add a price for {LONG}").click()
+    page.get_by_role("button", name=f"Add price for {LONG}").click()
     page.get_by_label("Input, $ per million tokens", exact=True).fill("4")
     page.get_by_label("Output, $ per million tokens").fill("8.5")
     page.get_by_label("Valid from").fill("2026-01-01")

@@ -145,7 +145,7 @@ function actions(row, reload) {
     return button("Add price", () => addPrice({ model: row.model }, reload), {
       kind: "primary",
       needs: "write",
-      "aria-label": `Add a price for ${row.model}`,
+      "aria-label": `Add price for ${row.model}`,
     });
   if (row.source === "default")
     return button("Set your own", () => addPrice({ model: row.model, rates: row.rates }, reload), {

@@ -244,7 +244,7 @@ function costCell(group, by, reload) {
       button("Add", () => addPrice({ model: group.name }, reload), {
         kind: "quiet",
         needs: "write",
-        "aria-label": `Add a price for ${group.name}`,
+        "aria-label": `Add price for ${group.name}`,
       }),
   );
 }
