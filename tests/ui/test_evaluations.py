@@ -60,7 +60,7 @@ def test_a_saved_view_opens_by_its_name(page: Page, made: Judged) -> None:
 def test_a_run_shows_its_scores_and_every_prediction(page: Page, made: Judged) -> None:
     page.goto(f"/{made.project}/weave/evaluations/{made.runs['tuned']}")
     expect(page.get_by_role("heading", name="exact.correct")).to_be_visible()
-    expect(page.get_by_role("img", name="How exact.correct is spread over the rows")).to_be_visible()
+    expect(page.get_by_role("img", name="Distribution of exact.correct over the rows")).to_be_visible()
     expect(page.get_by_text(re.compile("heddle eval run parcel-times"))).to_be_visible()
     look(page, "evaluation", narrow=True)
     page.get_by_role("tab", name="Predictions 40").click()
@@ -154,7 +154,7 @@ def test_the_figures_are_those_that_the_sdk_printed(page: Page, sdk: Client, ser
     row = summary.get_by_role("row").filter(has=page.get_by_role("rowheader", name="stars"))
     expect(row).to_contain_text(f"{stars} of 19")
     expect(row).to_contain_text(f"mean {stars}")
-    expect(page.get_by_text("of 20 answers; they count in no score")).to_be_visible()
+    expect(page.get_by_text("of 20 answers; not included in scores")).to_be_visible()
     look(page, "evaluation-figures", narrow=True)
     page.goto(f"/{sdk.project}/weave/evaluations/{equal['run']}?tab=predictions&order=row")
     expect(page.get_by_role("tab", name="Predictions 20")).to_be_visible()
