@@ -91,7 +91,7 @@ def test_a_queue_is_made_with_new_fields_and_filled_from_a_filter(page: Page, sh
     picks.get_by_role("checkbox", name="Select row").nth(0).check()
     picks.get_by_role("checkbox", name="Select row").nth(2).check()
     look(page, "queue-add")
-    dialog.get_by_role("button", name="Add 2 chosen").click()
+    dialog.get_by_role("button", name="Add 2 selected").click()
     expect(page.get_by_role("table", name="Items").get_by_role("row")).to_have_count(3)
     page.get_by_role("button", name="Add calls").click()
     page.get_by_role("dialog").get_by_role("button", name="Add all that match").click()
