@@ -257,8 +257,8 @@ def test_columns_are_chosen_from_the_data(page: Page, filled: str) -> None:
     page.get_by_role("checkbox", name="inputs.customer.tier").check()
     page.get_by_role("checkbox", name="User", exact=True).uncheck()
     look(page, "calls-columns")
-    page.get_by_label("Another path").fill("output.confidence")
-    page.get_by_label("Another path").press("Enter")
+    page.get_by_label("Add a path").fill("output.confidence")
+    page.get_by_label("Add a path").press("Enter")
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("columnheader", name="inputs.customer.tier")).to_be_visible()
     page.reload()
@@ -361,7 +361,7 @@ def test_the_first_selected_is_the_first_row_of_a_dataset(page: Page, own: str) 
 @pytest.mark.thorough
 def test_export_of_what_is_filtered(page: Page, filled: str, tmp_path: Path) -> None:
     open_calls(page, filled, '?f=[["status","is","error"]]')
-    for kind, name in (("csv", "Table with a column per field"), ("parquet", "Parquet")):
+    for kind, name in (("csv", "Table, one column per field"), ("parquet", "Parquet")):
         page.get_by_role("button", name="Export").click()
         page.get_by_label("Format").select_option(label=f"{name} (.{kind})")
         with page.expect_download() as waiting:
@@ -405,7 +405,7 @@ def test_views_are_tabs_in_an_order_with_a_default(page: Page, own: str, wire: W
     tabs = page.get_by_role("navigation", name="Views").locator(".viewname")
     labels = tabs.all_inner_texts()
     page.get_by_role("button", name="More for Second one").click()
-    page.get_by_role("menuitem", name="Make it the default").click()
+    page.get_by_role("menuitem", name="Make default").click()
     expect(tabs).to_have_text(["Second one", *(label for label in labels if label != "Second one")])
     look(page, "calls-tabs", narrow=True)
     page.goto(f"/{own}/weave/traces")
@@ -556,7 +556,7 @@ def test_calls_are_compared_on_a_page_with_what_differs_marked(page: Page, own: 
     expect(line("Number").get_by_role("cell")).to_have_text(["1"] * 3)
     expect(line("differs: openai.chat.completions.create").get_by_role("link")).to_have_count(3)
     look(page, "calls-compare", narrow=True)
-    page.get_by_label("Only what differs").check()
+    page.get_by_label("Differences only").check()
     expect(line("attributes.release")).to_have_count(0)
     page.reload()
     expect(line("differs: inputs.number")).to_be_visible()
@@ -566,4 +566,4 @@ def test_calls_are_compared_on_a_page_with_what_differs_marked(page: Page, own: 
     page.goto(f"/{own}/weave/traces/compare?calls={ids[0]},gone")
     expect(page.get_by_role("alert")).to_contain_text("gone")
     page.goto(f"/{own}/weave/traces/compare?calls={ids[0]}")
-    expect(page.get_by_role("heading", name="Choose two to five calls")).to_be_visible()
+    expect(page.get_by_role("heading", name="Select two to five calls")).to_be_visible()

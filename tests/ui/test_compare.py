@@ -61,10 +61,10 @@ def test_regressions_come_first_and_an_example_opens_with_the_keyboard(page: Pag
     drawer = page.get_by_role("dialog", name="Example")
     expect(drawer.get_by_text(re.compile("^2 of"))).to_be_visible()
     drawer.get_by_role("button", name="Differences").click()
-    expect(drawer.get_by_role("region", name="Difference to the baseline")).to_be_visible()
+    expect(drawer.get_by_role("region", name="Difference from the baseline")).to_be_visible()
     look(page, "compare-example")
     page.reload()
-    expect(drawer.get_by_role("region", name="Difference to the baseline")).to_be_visible()
+    expect(drawer.get_by_role("region", name="Difference from the baseline")).to_be_visible()
     drawer.get_by_role("link", name="Open the trace").first.click()
     expect(page).to_have_url(re.compile("/weave/(calls|traces)/"))
 

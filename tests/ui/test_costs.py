@@ -105,7 +105,7 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
     expect(table.get_by_role("row", name="house-model")).to_have_count(2)
     expect(table.get_by_role("row", name="gpt-4o")).to_contain_text("default")
     look(page, "prices", narrow=True)
-    page.get_by_role("button", name=f"Add a price for {LONG}").click()
+    page.get_by_role("button", name=f"Add price for {LONG}").click()
     page.get_by_label("Input, $ per million tokens", exact=True).fill("4")
     page.get_by_label("Output, $ per million tokens").fill("8.5")
     page.get_by_label("Valid from").fill("2026-01-01")
@@ -113,7 +113,7 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
     expect(table.get_by_role("row", name=LONG)).to_contain_text("$8.50")
     stored = [row for row in spent.post("/cost/query")["results"] if row["llm_id"] == LONG]
     assert [row["prompt_token_cost"] for row in stored] == [4e-6]
-    page.get_by_role("button", name="Change the price of house-model").first.click()
+    page.get_by_role("button", name="Edit the price of house-model").first.click()
     page.get_by_label("Output, $ per million tokens").fill("12")
     page.get_by_role("button", name="Save").click()
     expect(table.get_by_role("row", name="house-model").first).to_contain_text("$12.00")
@@ -129,10 +129,10 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
 @pytest.mark.thorough
 def test_nothing_spent_teaches(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/costs")
-    expect(page.get_by_role("heading", name="Nothing was spent yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No costs yet")).to_be_visible()
     look(page, "costs-empty")
     page.get_by_role("tab", name="Prices").click()
-    expect(page.get_by_role("heading", name="No model was used yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No models used yet")).to_be_visible()
 
 
 def test_the_page_says_how_calls_before_the_first_price_are_charged(page: Page, wire: Wire, project: str) -> None:
@@ -149,5 +149,5 @@ def test_the_page_says_how_calls_before_the_first_price_are_charged(page: Page, 
     )
     page.goto(f"/{project}/weave/costs?view=prices")
     expect(
-        page.get_by_text("Calls from before the first price of their model are charged by its newest.")
+        page.get_by_text("Calls older than the first price of their model are charged at its latest.")
     ).to_be_visible()

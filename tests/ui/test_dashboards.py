@@ -110,7 +110,7 @@ def test_every_figure_leads_to_its_calls(page: Page, made: Wire) -> None:
     for shown in ("errors", "sizes"):
         card = page.locator(f"[data-chart={shown}]")
         card.get_by_role("button", name=f"More for {shown}").click()
-        card.get_by_role("menuitem", name="Show the figures").click()
+        card.get_by_role("menuitem", name="Show table").click()
         expect(card.get_by_role("table")).to_be_visible()
     links: list[tuple[str, int]] = []
     for item in charts:
@@ -127,7 +127,7 @@ def test_every_figure_leads_to_its_calls(page: Page, made: Wire) -> None:
 
 def test_a_chart_is_made_with_a_preview_and_saved_as_a_version(page: Page, made: Wire) -> None:
     page.goto(board(made, "mine", []))
-    page.get_by_role("button", name="Add a chart").first.click()
+    page.get_by_role("button", name="Add chart").first.click()
     dialog = page.get_by_role("dialog", name="Chart")
     preview = dialog.get_by_label("Preview")
     dialog.get_by_label(re.compile("^Chart")).select_option("table")
@@ -154,7 +154,7 @@ def test_a_chart_is_made_with_a_preview_and_saved_as_a_version(page: Page, made:
     page.reload()
     expect(page.get_by_role("heading", name="Largest")).to_be_visible()
     page.goto(f"/{made.project}/weave/dashboards/mine?v=0")
-    expect(page.get_by_text("not the newest")).to_be_visible()
+    expect(page.get_by_text("not the latest")).to_be_visible()
     page.get_by_role("button", name="More", exact=True).click()
     page.get_by_role("menuitem", name="Delete").click()
     page.get_by_role("button", name="Delete").click()
@@ -173,7 +173,7 @@ def test_changes_of_others_are_not_overwritten_unasked(page: Page, made: Wire, w
     page.get_by_role("link", name="Dashboards").first.click()
     page.get_by_role("link", name="both", exact=True).click()
     page.get_by_role("button", name="Save").click()
-    dialog = page.get_by_role("dialog", name="Save over other changes?")
+    dialog = page.get_by_role("dialog", name="Overwrite other changes?")
     dialog.get_by_role("button", name="Cancel").click()
     assert [len(value["charts"]) for value in stored(made, "both")] == [1, 1]
     page.get_by_role("button", name="Save").click()
@@ -231,7 +231,7 @@ def test_a_dashboard_travels_as_json(page: Page, made: Wire, watched: Watched) -
     assert exported["charts"][0]["measures"][0]["aggregation"] == "p95"
     page.goto(f"/{made.project}/weave/dashboards")
     page.get_by_role("button", name="Import").click()
-    dialog = page.get_by_role("dialog", name="Import a dashboard")
+    dialog = page.get_by_role("dialog", name="Import dashboard")
     dialog.get_by_label("JSON").fill(json.dumps({**exported, "charts": [{**exported["charts"][0], "kind": "pie"}]}))
     dialog.get_by_role("button", name="Import").click()
     expect(dialog.get_by_role("alert")).to_contain_text("charts.0.kind")

@@ -81,7 +81,7 @@ def test_the_list_shows_the_newest_versions_and_who_uses_them(page: Page, stored
     expect(small).to_contain_text("v1")
     expect(table.get_by_role("row", name=re.compile("^large"))).to_contain_text("10,000")
     look(page, "datasets", narrow=True)
-    page.get_by_role("searchbox", name="Find a dataset").fill("larg")
+    page.get_by_role("searchbox", name="Search datasets").fill("larg")
     expect(table.get_by_role("row")).to_have_count(2)
     table.get_by_role("link", name="large").click()
     expect(page.get_by_role("heading", name="large", level=1)).to_be_visible()
@@ -142,7 +142,7 @@ def test_cells_are_edited_as_in_a_sheet_and_published(page: Page, questions: Wir
     with page.expect_request("**/table/update") as sent:
         dialog.get_by_role("button", name="Publish version").click()
     assert len(json.loads(sent.value.post_data or "")["updates"]) == 6
-    expect(page.get_by_role("status").filter(has_text="A new version is published")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="New version published")).to_be_visible()
     wanted = [dict(row) for row in ROWS]
     wanted[0]["question"] = "What is nothing?"
     wanted[1] |= {"expected": 17, "hard": True}
@@ -271,7 +271,7 @@ def test_used_by_export_and_deleting(page: Page, stored: Wire) -> None:
     page.get_by_role("tab", name="Use in Python").click()
     expect(page.get_by_text("dataset = weave.ref(").first).to_be_visible()
     page.get_by_role("link", name=re.compile("^v0")).click()
-    expect(page.get_by_text("not the newest")).to_be_visible()
+    expect(page.get_by_text("not the latest")).to_be_visible()
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name="CSV").click()
@@ -312,6 +312,6 @@ def test_files_are_read_and_rows_compared(page: Page, project: str) -> None:
     assert found["tabs"] == [{"a": "9007199254740993", "b": [1]}]
     assert found["lines"] == [{"a": 1}, {"value": [2]}]
     assert found["json"] == [{"a": None}]
-    assert found["refused"].startswith("Line 2 is no JSON")
+    assert found["refused"].startswith("Line 2 is not valid JSON")
     assert found["byId"] == [["added", 0, []], ["removed", 0, []], ["changed", 1, ["a"]]]
     assert found["byPlace"] == [["changed", 0, ["b"]], ["added", 1, []], ["removed", 1, []]]

@@ -27,7 +27,7 @@ def test_figures_move_while_somebody_chats(page: Page, server: HeddleProcess) ->
     project = f"team/chats-{uuid.uuid4().hex[:8]}"
     page.goto(f"/{project}/weave/inference")
     expect(page.get_by_role("heading", name="heddle-tiny")).to_be_visible()
-    expect(page.get_by_text("Nothing was asked in this time")).to_be_visible()
+    expect(page.get_by_text("No requests in this time range")).to_be_visible()
     with ThreadPoolExecutor(1) as pool:
         # In a thread of its own, since the page's events run in this one.
         pool.submit(chat, server.url, project, 3).result()
@@ -43,9 +43,9 @@ def test_figures_move_while_somebody_chats(page: Page, server: HeddleProcess) ->
 def test_a_limit_is_set(page: Page, server: HeddleProcess) -> None:
     project = f"team/limited-{uuid.uuid4().hex[:8]}"
     page.goto("/inference")
-    page.get_by_role("button", name="Set a limit").click()
+    page.get_by_role("button", name="Set limit").click()
     page.get_by_label("Name").fill(project)
-    page.get_by_label("Completions at once").fill("5")
+    page.get_by_label("Concurrent completions").fill("5")
     look(page, "inference-limit")
     page.get_by_role("button", name="Save").click()
     row = page.get_by_role("table", name="Limits").get_by_role("row", name=project)

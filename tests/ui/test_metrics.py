@@ -84,7 +84,7 @@ def test_metrics_are_drawn_by_model(page: Page, measured: Wire) -> None:
     page.get_by_label("Filter by name").press_sequentially("counter.3")
     expect(headings).to_have_text(["app.counter.3"])
     page.get_by_label("Filter by name").fill("nothing of this name")
-    expect(page.get_by_text("No metric has this name")).to_be_visible()
+    expect(page.get_by_text("No matching metrics")).to_be_visible()
 
 
 def test_a_phone_shows_them_below_each_other(page: Page, measured: Wire) -> None:

@@ -78,7 +78,7 @@ def test_a_checkpoint_becomes_current_and_another_is_deleted(page: Page, trained
 @pytest.mark.thorough
 def test_no_trained_model_teaches(page: Page, project: str, base_url: str) -> None:
     page.goto(f"/{project}/weave/models?view=trained")
-    expect(page.get_by_role("heading", name="No model is trained here yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No trained models yet")).to_be_visible()
     expect(page.get_by_text(f'base_url="{base_url}/v1"')).to_be_visible()
     look(page, "models-empty")
     page.get_by_role("tab", name="Model objects").click()

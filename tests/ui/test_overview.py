@@ -122,7 +122,7 @@ def test_rejected_telemetry_is_told(page: Page, server: HeddleProcess, project: 
     page.goto(f"/{project}/weave")
     note = page.get_by_role("note", name="Rejected telemetry")
     expect(note).to_contain_text("1 span rejected: no valid id, last just now")
-    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No traces yet")).to_be_visible()
     exporter.export(request(span(2), {**span(3), "trace_id": bytes(16)}))
     page.reload()
     expect(note).to_contain_text("2 spans rejected: no valid id")
@@ -146,7 +146,7 @@ def test_telemetry_without_a_project_is_told_with_the_projects(page: Page, serve
 @pytest.mark.thorough
 def test_one_call_alone_looks_fine(page: Page, wire: Wire, project: str) -> None:
     page.goto(f"/{project}/weave")
-    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No traces yet")).to_be_visible()
     expect(page.locator("pre")).to_contain_text(f'weave.init("{project}")')
     look(page, "overview-empty")
     one = call(project, random.Random(1), datetime.now(UTC))

@@ -187,6 +187,6 @@ def test_a_server_without_a_model_teaches(page: Page, tmp_path: Path, watched: W
     with HeddleProcess(tmp_path / "data", model="none") as bare:
         watched.allow(f"request to another host: {bare.url}")
         page.goto(f"{bare.url}/team/none/weave/playground")
-        expect(page.get_by_role("heading", name="No model answers on this server")).to_be_visible()
+        expect(page.get_by_role("heading", name="No model is available")).to_be_visible()
         expect(page.get_by_text("pip install '.[inference]'", exact=False)).to_be_visible()
         look(page, "playground-none", narrow=True)

@@ -88,9 +88,9 @@ def test_projects_show_what_happened_in_them(page: Page, own: HeddleProcess) -> 
     expect(row).to_contain_text("$0.03")
     expect(page.get_by_role("row", name="acme / old")).to_contain_text("01 Jan 2020")
     look(page, "projects", narrow=True)
-    page.get_by_role("searchbox", name="Find a project").fill("sho")
+    page.get_by_role("searchbox", name="Search projects").fill("sho")
     expect(page.get_by_role("row", name="acme / old")).to_be_hidden()
-    page.get_by_role("searchbox", name="Find a project").fill("")
+    page.get_by_role("searchbox", name="Search projects").fill("")
     page.get_by_role("columnheader", name="Calls").get_by_role("button").click()
     expect(page.get_by_role("row").nth(1)).to_contain_text("shop")
     page.reload()
@@ -103,7 +103,7 @@ def test_a_project_is_made(page: Page, own: HeddleProcess) -> None:
     dialog = page.get_by_role("dialog", name="New project")
     page.get_by_label("Name").fill("acme/experiments")
     dialog.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No traces yet")).to_be_visible()
     listed = httpx.get(f"{own.url}/_ui/api/projects").json()["projects"]
     assert "acme/experiments" in [project["id"] for project in listed]
 
@@ -120,9 +120,9 @@ def test_the_landing_page_has_lines_for_each_client_and_says_when_the_first_call
         expect(page.locator("pre")).to_contain_text(own.url)
         expect(page.locator("pre")).to_contain_text(project)
     look(page, "landing", narrow=True)
-    expect(page.get_by_text("Waits for the first call")).to_be_visible()
+    expect(page.get_by_text("Waiting for the first call")).to_be_visible()
     _expect_announced(page, own.url, project)
-    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_hidden()
+    expect(page.get_by_role("heading", name="No traces yet")).to_be_hidden()
 
 
 def _expect_announced(page: Page, url: str, project: str) -> None:
@@ -135,7 +135,7 @@ def _expect_announced(page: Page, url: str, project: str) -> None:
         }"""
     )
     write(url, project, 1)
-    come = f"Live: the first call of {project} has come"
+    come = f"Live: the first call of {project} has arrived"
     page.wait_for_function("text => window.shown.some((one) => one.includes(text))", arg=come)
 
 
@@ -145,7 +145,7 @@ def test_the_overview_announces_the_first_call_where_it_sees_it_before_the_lines
     project = "shop/other"
     page.route("**/calls/query_stats", lambda route: route.fulfill(json={"count": 0}))
     page.goto(f"{own.url}/{project}/weave")
-    expect(page.get_by_text("Waits for the first call")).to_be_visible()
+    expect(page.get_by_text("Waiting for the first call")).to_be_visible()
     _expect_announced(page, own.url, project)
 
 

@@ -132,9 +132,9 @@ def test_an_admin_redacts_and_erases_and_the_audit_log_says_so(page: Page, site:
     assert planted.rows_with(data / DATABASE, "zebra77@example.com") == []
     assert planted.files_with(data, MARKER)
     page.get_by_role("button", name="Erase", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Erase data for good")
+    dialog = page.get_by_role("dialog", name="Erase data permanently")
     dialog.get_by_label("What").select_option("user")
-    dialog.get_by_label("Its id or name").fill(going["user"])
+    dialog.get_by_label("Id or name").fill(going["user"])
     look(page, "settings-erase-form")
     dialog.get_by_role("button", name="Erase").click()
     expect(page.get_by_role("status").filter(has_text="Erased:")).to_contain_text("2 calls", timeout=120_000)

@@ -87,7 +87,7 @@ def test_a_built_in_scorer_is_made_and_scores_calls(page: Page, scored: Wire) ->
     page.get_by_role("button", name="Score calls by 1").click()
     page.get_by_role("dialog", name="Score calls").get_by_label("Op").fill("reply")
     page.get_by_role("dialog", name="Score calls").get_by_role("button", name="Score").click()
-    expect(page.get_by_text("4 calls are scored in the background")).to_be_visible()
+    expect(page.get_by_text("Scoring 4 calls in the background")).to_be_visible()
     Lab(scored).jobs_done()
     page.reload()
     expect(row.get_by_role("cell").nth(5)).to_have_text("4")
@@ -122,7 +122,7 @@ def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire) -
 @pytest.mark.thorough
 def test_a_project_without_scorers_says_what_one_is(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/scorers")
-    expect(page.get_by_role("heading", name="Say what a good answer is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Define what a good answer is")).to_be_visible()
     look(page, "scorers-empty")
 
 

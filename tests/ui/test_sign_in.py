@@ -126,7 +126,7 @@ def test_who_is_kept_out_is_logged_out_and_stays_out(page: Page, site: Site, wat
     watched.allow("401")
     page.goto(f"{site.url}/settings")
     page.get_by_role("button", name="Sign in", exact=True).click()
-    expect(page.get_by_role("alert").first).to_contain_text("an admin of this server keeps you out")
+    expect(page.get_by_role("alert").first).to_contain_text("an admin of this server has blocked you")
     site.ask("POST", f"/_ui/api/keys/{person}/restore", json={})
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("button", name="Log out bob@example.com")).to_be_visible()

@@ -49,7 +49,7 @@ def test_threads_are_listed_sorted_and_searched(page: Page, talk: Wire) -> None:
     page.reload()
     expect(page.get_by_role("row")).to_have_count(2)
     page.get_by_role("searchbox", name="Search threads").fill("nothing of the kind")
-    expect(page.get_by_role("heading", name="No thread has such a name")).to_be_visible()
+    expect(page.get_by_role("heading", name="No thread with this name")).to_be_visible()
 
 
 @pytest.mark.thorough
@@ -154,6 +154,6 @@ def test_empty_lists_teach(page: Page, project: str) -> None:
     expect(page.get_by_text('with weave.thread("first-conversation"):')).to_be_visible()
     look(page, "threads-empty")
     page.get_by_role("button", name="Agents").click()
-    expect(page.get_by_role("heading", name="No agent has been seen yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No agents yet")).to_be_visible()
     page.goto(f"/{project}/weave/agents/conversations/nobody")
-    expect(page.get_by_role("heading", name="Nothing is stored of this conversation")).to_be_visible()
+    expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()

@@ -118,7 +118,7 @@ def test_a_call_in_full(opened: Page, agent: dict[str, Any]) -> None:
 def test_scores_and_feedback(opened: Page, watched: Watched) -> None:
     page = opened
     detail(page).get_by_role("tab", name="Usage").click()
-    expect(detail(page).get_by_role("tabpanel")).to_contain_text("With all calls below it")
+    expect(detail(page).get_by_role("tabpanel")).to_contain_text("Including child calls")
     expect(page.get_by_role("main")).to_contain_text("Tokens98")
     detail(page).get_by_role("tab", name="Scores & feedback").click()
     panel = detail(page).get_by_role("tabpanel")
@@ -210,10 +210,10 @@ def test_printed_links_neighbours_names_and_deletion(page: Page, wire: Wire, pro
     expect(detail(page).get_by_role("heading", level=2)).to_have_text("A better name 🎈")
     watched.allow("404")
     page.goto(f"/{project}/weave/calls/nowhere")
-    expect(page.get_by_role("heading", name="This call is not here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Call not found")).to_be_visible()
     look(page, "call-missing")
     page.goto(f"/{project}/weave/traces/nowhere")
-    expect(page.get_by_role("heading", name="This trace is not here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Trace not found")).to_be_visible()
     look(page, "trace-missing")
 
 
@@ -295,9 +295,9 @@ def test_a_failure_can_be_tried_again(page: Page, agent: dict[str, Any], watched
     look(page, "trace-failure")
     page.unroute("**/_ui/api/trace/**")
     page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_role("heading", name="No call fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching calls")).to_be_visible()
     look(page, "trace-no-match")
-    page.get_by_role("button", name="Clear the filter").click()
+    page.get_by_role("button", name="Clear filter").click()
     expect(rows(page)).to_have_count(5)
     splitter = page.get_by_role("separator", name="Width of the tree")
     splitter.focus()
@@ -407,7 +407,7 @@ def test_the_chat_of_an_agent_shows_the_calls_that_hold_messages(page: Page, wir
     chat = page.get_by_role("region", name="Conversations of the trace")
     expect(chat.get_by_text("Where is parcel 7?")).to_be_visible()
     expect(chat.locator("article.turn")).to_have_count(1)
-    expect(chat.get_by_text("This call holds no messages.")).to_have_count(0)
+    expect(chat.get_by_text("This call has no messages.")).to_have_count(0)
     page.goto(f"/{project}/weave/traces?kind=llm")
     expect(page.get_by_role("status", name="1 calls")).to_be_visible()
     page.goto(f"/{project}/weave/traces?kind=fn")

@@ -179,7 +179,7 @@ def test_axes_smoothing_and_parts_of_a_run(page: Page, lab: dict[str, Any]) -> N
     page.get_by_role("tab", name="Config").click()
     expect(page.get_by_text("learning_rate:", exact=True)).to_be_visible()
     page.get_by_role("tab", name="Steps").click()
-    page.get_by_role("button", name="Let the name mean step 1").click()
+    page.get_by_role("button", name="Make step 1 current").click()
     page.get_by_role("button", name="Use step 1").click()
     expect(page.get_by_role("row", name=re.compile("^Select row 1 latest"))).to_be_visible()
 
@@ -191,7 +191,7 @@ def test_a_waiting_job_is_cancelled(page: Page, lab: dict[str, Any]) -> None:
     jobs = [trainer.start(groups) for _ in range(8)]
     page.goto(f"/{lab['project']}/weave/training/{jobs[-1]}")
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("button", name="Cancel the job").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
     expect(page.get_by_role("status").first).to_have_text(re.compile("cancelled|succeeded"))
 
 

@@ -179,7 +179,7 @@ async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: Append
     if found is None or found.deleted_at is not None:
         return "", object_value("Dataset", name=wanted.name, description=None), ""
     if wanted.is_new:
-        raise InvalidRequest(f"There is a dataset {wanted.name} already: choose it above")
+        raise InvalidRequest(f"A dataset {wanted.name} already exists: choose it above")
     value = orjson.loads(found.val or "null")
     rows = value.get("rows") if isinstance(value, dict) else None
     if not isinstance(rows, str) or not rows.startswith(refs.INTERNAL):

@@ -91,7 +91,7 @@ effect(() => {
 });
 
 keys({
-  g: [() => addEventListener("keydown", jump, { once: true, capture: true }), "then a letter of the rail: go there"],
+  g: [() => addEventListener("keydown", jump, { once: true, capture: true }), "then a letter: go to its page"],
   "?": [() => import("./lib/palette.js").then((module) => module.showKeys(RAIL)), "this list"],
 });
 addEventListener("keydown", (event) => {

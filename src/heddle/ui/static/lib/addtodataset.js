@@ -196,7 +196,7 @@ function checked(columns) {
 }
 
 async function append(name, isNew, columns, callIds) {
-  if (!/^[\w.-]{1,128}$/.test(name)) throw new Error("A dataset's name holds letters, digits, - _ and . only");
+  if (!/^[\w.-]{1,128}$/.test(name)) throw new Error("Dataset names may only contain letters, digits, - _ and .");
   if (!Array.isArray(callIds)) {
     const action = { type: "dataset", name, is_new: isNew,
       columns: Object.fromEntries(columns.map((column) => [column.name, column.source])) };
@@ -205,9 +205,9 @@ async function append(name, isNew, columns, callIds) {
     return { name, digest: made.digest, rows: made.done };
   }
   const known = await newest(name);
-  if (isNew && known) throw new Error(`There is a dataset ${name} already: choose it above`);
+  if (isNew && known) throw new Error(`A dataset ${name} already exists: choose it above`);
   const rows = await rowsOf(columns, callIds);
-  if (!rows.length) throw new Error("None of the calls is stored any more");
+  if (!rows.length) throw new Error("None of the calls exists any more");
   const table = known ? await extended(known.val.rows, rows) : (await postProjectTable(rows)).digest;
   const value = {
     ...(known?.val ?? { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name, description: null }),

@@ -20,7 +20,7 @@ export async function changeCalls({ selection }, action, heading) {
       try {
         const { jobs } = await postProject("/evaluations/jobs/query", { kinds: ["change_calls"] });
         const job = jobs.find((found) => found.id === id);
-        if (!job) throw new Error("The server has forgotten this job");
+        if (!job) throw new Error("The server no longer knows this job");
         state.value = { ...job, ...job.progress };
         if (state.value.state === "succeeded") close(state.value.result);
         else if (isOpen(state.value)) setTimeout(look, POLL);
@@ -45,7 +45,7 @@ const isOpen = ({ state }) => state === "queued" || state === "running";
 function told({ state, done = 0, of, error, problem }, expected) {
   const share = `${int(done)} of ${int(of ?? expected)} calls`;
   if (problem) return `${share}; ${problem}`;
-  if (state === "queued") return "Waits for other jobs of this server";
+  if (state === "queued") return "Waiting for other jobs of this server";
   if (state === "running") return share;
   return state === "cancelled" ? `Cancelled after ${share}` : `Failed after ${share}: ${error}`;
 }

@@ -57,7 +57,7 @@ export function conversationView(found, { bar = true, project = projectId(), exc
 
 /** The conversation of a call that was read with `include_conversation`. */
 export function chatView(call, { bar = true } = {}) {
-  if (!hasChat(call)) return h("p.dim", "This call holds no messages.");
+  if (!hasChat(call)) return h("p.dim", "This call has no messages.");
   return conversationView(call.conversation, { bar, project: call.project_id, exception: call.exception });
 }
 

@@ -24,7 +24,7 @@ export function widthHandle({ label, width, set, reset }) {
   const element = h("span.widthhandle", {
     role: "separator", tabindex: 0, "aria-orientation": "vertical", "aria-label": `Width of ${label}`,
     "aria-valuemin": LEAST, "aria-valuemax": MOST, "aria-valuenow": () => String(Math.round(width())),
-    title: "Drag, or arrow keys; double click for the usual width",
+    title: "Drag, or use the arrow keys; double-click to reset",
     onpointerdown: (event) => {
       event.preventDefault();
       event.stopPropagation();

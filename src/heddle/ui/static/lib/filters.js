@@ -45,12 +45,12 @@ export function readConditions() {
   }
 }
 
-/** Whether only roots of traces are meant; without a word in the address a link with a condition means all calls. */
+/** Whether only root calls are meant; without a word in the address a link with a condition means all calls. */
 export function rootsOnly() {
   return query("roots") ? query("roots") === "1" : !SHORTHANDS.some((name) => query(name));
 }
 
-/** Where the roots of traces come from: user traffic unless the address says otherwise; null for all, and for all calls. */
+/** Where the root calls come from: user traffic unless the address says otherwise; null for all, and for all calls. */
 export function sourceOfRoots() {
   const chosen = query("src") ?? (query("roots") || query("view") || SHORTHANDS.some((name) => query(name)) ? "all" : "user");
   return rootsOnly() && SOURCES.includes(chosen) ? chosen : null;

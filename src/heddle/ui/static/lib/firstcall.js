@@ -85,12 +85,12 @@ export function firstCall(project, onlive) {
     tabs("Client", CLIENTS.map(([name, text, lines]) => [name, text, () => codeBlock(lines(project))]), "sdk"),
     h("p", keyHint()), waiting(project, onlive),
     h("p", button("Load the example project", () => loadExample(project.split("/")[0]), { iconName: "download", needs: "write" }),
-      h("span.dim", " Traces, a dataset, an evaluation and feedback to look around in; it can be deleted.")));
+      h("span.dim", " Traces, a dataset, an evaluation and feedback to explore. You can delete it later.")));
 }
 
 /** Say that the first call of a project has come. */
 export function announce(project) {
-  toast(["Live: the first call of ", h("a", { href: link("/traces", {}, project) }, h("b", project)), " has come"]);
+  toast(["Live: the first call of ", h("a", { href: link("/traces", {}, project) }, h("b", project)), " has arrived"]);
 }
 
 function waiting(project, onlive) {
@@ -107,8 +107,8 @@ function waiting(project, onlive) {
   const timer = setInterval(() => look().catch(() => {}), POLL);
   onCleanup(() => clearInterval(timer));
   return h("p", { role: "status" }, () => (isLive.value
-    ? [dot("success"), ` Live: the first call of ${project} has come.`]
-    : [dot("waiting"), ` Waits for the first call of ${project}; this page shows it by itself.`]));
+    ? [dot("success"), ` Live: the first call of ${project} has arrived.`]
+    : [dot("waiting"), ` Waiting for the first call of ${project}; this page updates by itself.`]));
 }
 
 /** Have the server make the example project of an entity, or open the one that is there. */
@@ -116,7 +116,7 @@ async function loadExample(entity) {
   const project = `${entity}/example`;
   const { projects } = await get("/_ui/api/projects");
   const isThere = projects.some(({ id, calls }) => id === project && calls);
-  if (isThere || await attempt(() => post("/_ui/api/projects/example", { project_id: project }), "The example is loaded")) {
+  if (isThere || await attempt(() => post("/_ui/api/projects/example", { project_id: project }), "Example project loaded")) {
     go(link("", {}, project));
   }
 }

@@ -128,7 +128,7 @@ function duplicate({ source, cursor }) {
 function chosen({ cursor }) {
   const { row, toRow } = cursor.peek();
   if (Math.abs(toRow - row) < MOST_ROWS) return range(cursor.peek());
-  toast(`Choose at most ${MOST_ROWS.toLocaleString("en")} rows`, { kind: "error" });
+  toast(`Select at most ${MOST_ROWS.toLocaleString("en")} rows`, { kind: "error" });
   return null;
 }
 

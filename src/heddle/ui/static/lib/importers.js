@@ -44,7 +44,7 @@ function fromLines(text) {
       const row = JSON.parse(line);
       rows.push(isObject(row) ? row : { value: row });
     } catch (error) {
-      throw new Error(`Line ${index + 1} is no JSON: ${error.message}`);
+      throw new Error(`Line ${index + 1} is not valid JSON: ${error.message}`);
     }
   });
   return rows;

@@ -161,7 +161,7 @@ export function failure(error, retry) {
   const isMissing = error.status === 404;
   const details = [isMissing && error.message, error.requestId && `Request ${error.requestId}`].filter(Boolean);
   return h("div.failure", { role: "alert" },
-    h("div", h("b", isMissing ? "Not found" : error.status === 403 ? "Not allowed" : "This did not work"),
+    h("div", h("b", isMissing ? "Not found" : error.status === 403 ? "Not allowed" : "Something went wrong"),
       h("p", isMissing ? "It may have been deleted, or its address is mistyped." : error.message),
       details.length > 0 && h("small", details.join(" · "))),
     retry && button("Try again", retry, { iconName: "refresh" }));

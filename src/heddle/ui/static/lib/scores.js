@@ -81,7 +81,7 @@ export function measureHeading(name) {
   const cut = text.lastIndexOf(".");
   return h(
     "span.measure",
-    { title: `${text}${lessIsBetter(name) ? ", less is better" : ""}` },
+    { title: `${text}${lessIsBetter(name) ? ", lower is better" : ""}` },
     cut > 0 && h("small", text.slice(0, cut)),
     h("span", shown.slice(cut + 1), lessIsBetter(name) && h("span.faint", { "aria-hidden": "true" }, " ↓")),
   );

@@ -19,6 +19,6 @@ export function setupLines(project = "me/first") {
 /** What must be said about keys, or an empty text where none is needed. */
 export const keyHint = () =>
   config.needs_key
-    ? "This server needs a key: put yours in the place of YOUR_KEY. " +
-      "Settings makes new ones, or `heddle keys create` on the server."
+    ? "This server needs a key: replace YOUR_KEY with yours. " +
+      "Create new ones in Settings, or with `heddle keys create` on the server."
     : "No key is needed here: any forty characters will do.";

@@ -33,7 +33,7 @@ export function splitter({ label, name, share = 55 }) {
     "aria-valuemin": LEAST,
     "aria-valuemax": MOST,
     "aria-valuenow": () => String(Math.round(place.value)),
-    title: "Drag, or double click for the usual width",
+    title: "Drag, or double-click to reset",
     onpointerdown: (event) => element.setPointerCapture(event.pointerId),
     onpointermove: drag,
     ondblclick: () => set(share),

@@ -158,4 +158,4 @@ function tipLines(row, list, formatY) {
 }
 
 const nothing = (width, height) =>
-  h("text", { class: "axis", x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing in this time");
+  h("text", { class: "axis", x: width / 2, y: height / 2, "text-anchor": "middle" }, "No data in this time range");

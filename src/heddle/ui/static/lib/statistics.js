@@ -8,7 +8,7 @@ const MOST_DRAWS = 4_000_000;
 const SLICE_MILLISECONDS = 12;
 const NOT_SCORES = ["latency", "cost", "tokens", "error_share"];
 
-/** True for measures of which less is better: latency, cost, tokens, the share of failed answers, distances. */
+/** True for measures of which lower is better: latency, cost, tokens, the share of failed answers, distances. */
 export function lessIsBetter(name) {
   const leaf = name.slice(name.lastIndexOf(".") + 1);
   return NOT_SCORES.includes(name) || leaf === "distance" || leaf.endsWith("_distance");
@@ -112,8 +112,8 @@ export function verdict(name, [low, high]) {
 
 /** What a verdict means, in a sentence. */
 export const VERDICTS = {
-  better: "Surely better: the 95 % interval leaves 0 out.",
-  worse: "Surely worse: the 95 % interval leaves 0 out.",
-  unclear: "Not clear: the 95 % interval holds 0, so chance can explain the difference.",
+  better: "Significantly better: the 95 % interval excludes 0.",
+  worse: "Significantly worse: the 95 % interval excludes 0.",
+  unclear: "Not significant: the 95 % interval includes 0, so the difference may be chance.",
   same: "No difference in any row.",
 };

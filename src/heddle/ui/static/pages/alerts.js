@@ -57,8 +57,8 @@ function nothing(reload) {
   return empty({
     title: "No alerts yet",
     text:
-      "An alert watches the number of calls, their errors, cost, latency or a score, and tells Slack, mailboxes or a webhook of " +
-      "yours when it crosses a line and when it is well again. Messages go only where the server was started to send them:",
+      "An alert watches the number of calls, their error rate, cost, latency or a score, and notifies Slack, email or a webhook " +
+      "when it crosses a threshold and when it recovers. Messages only go to destinations that the server was started with:",
     code: [
       "heddle serve --alert-webhooks https://hooks.slack.com/services/,https://hooks.example.com/ \\",
       "  --smtp smtp://mail.example.com:587 --smtp-from heddle@example.com --alert-emails @example.com",

@@ -24,7 +24,7 @@ export const bodyOf = (alert) => ({ id: alert.id, name: alert.name, enabled: ale
  * shown once.
  */
 export async function editAlert(alert, reload, initial = null) {
-  const done = await dialog(alert ? `Change ${alert.name}` : "New alert", (close) => formOf(alert, initial ?? alert, close));
+  const done = await dialog(alert ? `Edit ${alert.name}` : "New alert", (close) => formOf(alert, initial ?? alert, close));
   if (!done) return;
   reload();
   if (done.secret && targetsOf(done.alert.rule).some(({ kind }) => kind === "webhook")) await showSecret(done);
@@ -79,7 +79,7 @@ function formOf(alert, initial, close) {
           },
         }),
       ),
-      field("Line", select("operator", OPERATORS, rule.operator)),
+      field("Condition", select("operator", OPERATORS, rule.operator)),
       h(
         "label.field",
         h("span", () => (unit.value ? `Threshold, ${unit.value}` : "Threshold")),
@@ -94,7 +94,7 @@ function formOf(alert, initial, close) {
             field(
               "Path in its output",
               h("input", { name: "score_path", value: rule.score_path ?? "", placeholder: "score.value" }),
-              "May stay empty",
+              "Optional",
             ),
           )
         : null,
@@ -112,22 +112,22 @@ function formOf(alert, initial, close) {
         metric.value === "count"
           ? null
           : field(
-              "With at least so many calls",
+              "Minimum number of calls",
               h("input", { name: "minimum", type: "number", min: 1, value: rule.minimum_calls ?? "", placeholder: "1" }),
             ),
     ),
     opField(rule),
-    rule.query ? h("p.dim", "Only calls that fit the query of this rule.") : null,
+    rule.query ? h("p.dim", "Only calls that match this rule's query.") : null,
     h(
       "label.check",
       h("input", { type: "checkbox", name: "roots", checked: Boolean(rule.filter?.trace_roots_only) }),
-      h("span", "Only roots of traces"),
+      h("span", "Root calls only"),
     ),
     targets.view,
     h(
       "label.check",
       h("input", { type: "checkbox", name: "enabled", checked: alert?.enabled ?? true }),
-      h("span", "Watch from now on"),
+      h("span", "Enabled"),
     ),
     problem,
     h(
@@ -153,7 +153,7 @@ function opField(rule) {
   return field(
     "Only calls of op",
     [h("input", { name: "op", list: "alert-ops", value, placeholder: "all calls", autocomplete: "off" }), options],
-    "A name; several with commas between.",
+    "Separate several names with commas.",
   );
 }
 
@@ -207,11 +207,11 @@ async function opNames(text, before) {
 }
 
 function showSecret({ alert, secret }) {
-  return dialog("The secret of this alert", (close) => [
+  return dialog("Signing secret", (close) => [
     h(
       "p",
       `Messages of ${alert.name} are signed with this secret ` +
-        "(Standard Webhooks: the header webhook-signature). It is shown once.",
+        "(Standard Webhooks, header webhook-signature). It is shown only once.",
     ),
     codeBlock(secret),
     h(

@@ -48,7 +48,7 @@ export function messagesView(alerts) {
             ]
           : empty({
               title: "No messages",
-              text: "A message is sent when an alert begins to fire and when it is quiet again; the bell of a rule sends a test.",
+              text: "A message is sent when an alert fires and when it recovers. Use the bell of a rule to send a test.",
             }),
       ),
     ),
@@ -111,7 +111,7 @@ function deliveryText(entry) {
   const tries = entry.attempts === 1 ? "1 attempt" : `${entry.attempts} attempts`;
   if (entry.state === "delivered")
     return h("span", h("span.badge.good", "delivered"), h("span.dim", ` ${entry.attempts > 1 ? tries : ""}`));
-  const badge = entry.state === "failed" ? h("span.badge.error", "given up") : h("span.badge.warn", "waiting");
+  const badge = entry.state === "failed" ? h("span.badge.error", "failed") : h("span.badge.warn", "waiting");
   return h(
     "span",
     { title: entry.error ?? "" },

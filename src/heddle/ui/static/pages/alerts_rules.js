@@ -85,13 +85,13 @@ function measured(alert) {
   const more = rule.metric === "cost" ? [["used", "exists"]] : [];
   const f = JSON.stringify([...read.conditions, ...more]);
   const href = link("/traces", { f, s: read.text || null, roots: read.roots ? "1" : "0", ...sameRange(windowOf(alert)) });
-  return h("a.plainlink", { href, title: "The calls that were measured" }, valueText(rule, value));
+  return h("a.plainlink", { href, title: "Show the measured calls" }, valueText(rule, value));
 }
 
 function valueCell(alert) {
   const { rule, value } = alert;
   if (value === null)
-    return h("span.faint", { title: "Too few calls in the window to decide" }, alert.checked_at ? "too few calls" : "–");
+    return h("span.faint", { title: "Too few calls in the time window" }, alert.checked_at ? "too few calls" : "–");
   const share = rule.threshold ? value / rule.threshold : 0;
   return shareBar(
     share / (share > 1 ? share : 1),
@@ -104,8 +104,8 @@ function actions(alert, reload) {
   const act = (iconName, label, action, needs = "write") => button(null, action, { kind: "quiet", iconName, label: `${label} ${alert.name}`, needs });
   return [
     act(alert.enabled ? "pause" : "play", alert.enabled ? "Pause" : "Resume", () => setEnabled(alert, !alert.enabled, reload)),
-    act("bell", "Send a test message of", () => test(alert)),
-    act("edit", "Change", () => editAlert(alert, reload)),
+    act("bell", "Send a test message for", () => test(alert)),
+    act("edit", "Edit", () => editAlert(alert, reload)),
     act("threads", "Messages of", () => setQuery({ view: "messages", alert: alert.id }, false), "read"),
     act("trash", "Delete", () => remove(alert, reload), "delete"),
   ];
@@ -121,6 +121,6 @@ async function setEnabled(alert, enabled, reload) {
 const test = (alert) => testTargets(alert, () => setQuery({ view: "messages", alert: alert.id }, false));
 
 async function remove(alert, reload) {
-  if (!(await confirm(`Delete ${alert.name}?`, "The rule goes, and messages that were not sent yet are dropped."))) return;
+  if (!(await confirm(`Delete ${alert.name}?`, "The rule is deleted and unsent messages are dropped. This cannot be undone."))) return;
   if (await attempt(() => postProject("/alerts/delete", { id: alert.id }), "Alert deleted")) reload();
 }

@@ -28,11 +28,11 @@ export function targetsEditor(rule) {
   const entries = signal((known.length ? known : [{ id: "", kind: "webhook" }]).map(entry));
   const total = computed(() => entries.value.length);
   const remove = (key) => { entries.value = entries.value.filter((one) => one.key !== key); };
-  const view = h("fieldset.alerttargets", h("legend", "Tell"),
+  const view = h("fieldset.alerttargets", h("legend", "Notify"),
     each(h("div"), () => entries.value, (one) => one.key, (_, one) => targetEditor(one, () => remove(one.key), total)),
-    () => (total.value < MOST ? button("Add a target", () => { entries.value = [...entries.value, entry({ kind: "email" })]; },
+    () => (total.value < MOST ? button("Add target", () => { entries.value = [...entries.value, entry({ kind: "email" })]; },
       { kind: "quiet", iconName: "add" }) : null),
-    h("small.faint", "Addresses must lie below one of the setting --alert-webhooks, receivers of mail be named by --alert-emails."));
+    h("small.faint", "Webhooks must be allowed by the setting --alert-webhooks, email addresses by --alert-emails."));
   const read = () => {
     const found = entries.peek().map((one) => ({ ...one, kind: one.kind.peek(), value: one.value.trim() }));
     const first = found.find((one) => one.id === "" && one.kind === "webhook");
@@ -50,12 +50,12 @@ function ofEntry({ id, kind, value, before }) {
 function targetEditor(one, remove, total) {
   const isKept = () => one.kind.value === "slack" && Boolean(one.hint);
   return h("div.alerttarget",
-    h("select", { "aria-label": "Kind of target", onchange: (event) => { one.kind.value = event.target.value; } },
+    h("select", { "aria-label": "Target type", onchange: (event) => { one.kind.value = event.target.value; } },
       KINDS.map(([kind, text]) => h("option", { value: kind, selected: kind === one.kind.peek() }, text))),
     h("input", { type: () => (one.kind.value === "email" ? "text" : "url"), "aria-label": () => KINDS.find(([kind]) => kind === one.kind.value)[1],
     required: () => !isKept(), value: one.value, autocomplete: "off", spellcheck: "false",
     placeholder: () => (isKept() ? one.hint : PLACEHOLDERS[one.kind.value]), oninput: (event) => { one.value = event.target.value; } }),
-    () => (total.value > 1 ? button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove this target" }) : null));
+    () => (total.value > 1 ? button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove target" }) : null));
 }
 
 /** Send a test: at once where there is one target, else a button for each. */

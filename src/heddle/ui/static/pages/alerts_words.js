@@ -4,7 +4,7 @@ import { duration, int, money, nameOf, number, percent } from "../lib/format.js"
 /** The metrics that alerts can watch: the name of each, the format of its values, the unit of its threshold. */
 export const METRICS = {
   count: { label: "Number of calls", show: int, unit: "calls", factor: 1 },
-  error_share: { label: "Share of errors", show: (value) => percent(value), unit: "%", factor: 100 },
+  error_share: { label: "Error rate", show: (value) => percent(value), unit: "%", factor: 100 },
   cost: { label: "Cost", show: money, unit: "$", factor: 1 },
   p95_latency_ms: { label: "p95 latency", show: (value) => duration(value == null ? null : value / 1000), unit: "ms", factor: 1 },
   score: { label: "Mean score", show: number, unit: "", factor: 1 },
@@ -39,7 +39,7 @@ export function windowText(seconds) {
 /** A value of a rule's metric. */
 export const valueText = (rule, value) => (value == null ? "" : (METRICS[rule.metric]?.show ?? number)(value));
 
-/** "Share of errors > 5.0 % over 1 hour". */
+/** "Error rate > 5.0 % over 1 hour". */
 export function ruleText(rule) {
   const what =
     rule.metric === "score"
@@ -54,7 +54,7 @@ export function scopeText({ filter, query }) {
   const parts = [];
   const ops = filter?.op_names ?? [];
   if (ops.length) parts.push(`op ${ops.map(nameOf).join(", ")}`);
-  if (filter?.trace_roots_only) parts.push("roots of traces");
+  if (filter?.trace_roots_only) parts.push("root calls");
   const others = Object.entries(filter ?? {}).filter(
     ([name, value]) => value != null && name !== "op_names" && name !== "trace_roots_only",
   );

@@ -6,7 +6,7 @@ import { button, header, loaded, skeleton, title } from "../lib/parts.js";
 import { go, link, path } from "../lib/router.js";
 
 const WHY_GONE =
-  "It may have been deleted, or be older than the project keeps calls. A call that was just made may need a moment to arrive.";
+  "It may have been deleted or be past the project's retention. New calls can take a moment to arrive.";
 
 /** Shows a call in its trace, or says that there is no such call. */
 export default function Call({ call }) {
@@ -36,11 +36,11 @@ export default function Call({ call }) {
       answer.call
         ? skeleton()
         : empty({
-            title: "This call is not here",
-            text: `No call ${call} is stored in this project. ${WHY_GONE}`,
+            title: "Call not found",
+            text: `This project has no call ${call}. ${WHY_GONE}`,
             action: h(
               "div.actions",
-              button("Look again", found.reload, { iconName: "refresh" }),
+              button("Try again", found.reload, { iconName: "refresh" }),
               h("a.button", { href: link("/traces") }, "All calls"),
             ),
           }),

@@ -61,8 +61,8 @@ export function python(call) {
 
 async function rename(call, told) {
   const done = await form(
-    "Rename the call",
-    [{ name: "name", label: "Name", value: callName(call), hint: "Empty gives it the name of its op again." }],
+    "Rename call",
+    [{ name: "name", label: "Name", value: callName(call), hint: "Leave empty to use the name of its op." }],
     {
       action: "Rename",
       submit: ({ name }) => postProject("/call/update", { call_id: call.id, display_name: name.trim() }).then(() => true),
@@ -74,7 +74,7 @@ async function rename(call, told) {
 async function remove(call, told) {
   const sure = await confirm(
     "Delete this call?",
-    "The call and everything below it disappear from every list. This cannot be undone here.",
+    "Its child calls are deleted too. This cannot be undone.",
   );
   if (sure && (await attempt(() => postProject("/calls/delete", { call_ids: [call.id] }), "Deleted"))) told("deleted");
 }

@@ -10,14 +10,14 @@ import { loaded } from "../lib/parts.js";
 export function callCode(call) {
   const ref = parseRef(call.op_name);
   if (!ref || ref.kind !== "op")
-    return none("Its op has no stored version: spans of OpenTelemetry and calls written over HTTP come without code.");
+    return none("Its op has no stored version: OpenTelemetry spans and calls sent over HTTP have no code.");
   const source = resource(() => ref, readSource);
   return loaded(source, ({ text }) =>
-    text === null ? none("The op was stored without its source.") : [h("p", refLink(call.op_name)), codeView(text)],
+    text === null ? none("Its op was stored without source code.") : [h("p", refLink(call.op_name)), codeView(text)],
   );
 }
 
-const none = (text) => empty({ title: "No code for this call", text: `${text} Functions with @weave.op bring theirs.` });
+const none = (text) => empty({ title: "No code for this call", text: `${text} Functions decorated with @weave.op include theirs.` });
 
 async function readSource(ref, abort) {
   const project = `${ref.entity}/${ref.project}`;

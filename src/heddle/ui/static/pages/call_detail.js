@@ -51,9 +51,9 @@ function readCall() {
 
 function missing(id, reload) {
   return empty({
-    title: "This call is not here",
-    text: `No call ${id} is stored in this project. It may have been deleted, or not have arrived yet.`,
-    action: button("Look again", reload, { iconName: "refresh" }),
+    title: "Call not found",
+    text: `This project has no call ${id}. It may have been deleted, or may not have arrived yet.`,
+    action: button("Try again", reload, { iconName: "refresh" }),
   });
 }
 
@@ -154,7 +154,7 @@ function inputsAndOutput(call) {
   const project = call.project_id;
   return h(
     "div.inputsoutput",
-    valueSection("Inputs", call.inputs ?? {}, { project, nothing: "This call took no inputs." }),
+    valueSection("Inputs", call.inputs ?? {}, { project, nothing: "This call has no inputs." }),
     valueSection("Output", call.output, { project, nothing: noOutput(call) }),
   );
 }
@@ -162,7 +162,7 @@ function inputsAndOutput(call) {
 function noOutput(call) {
   if (call.output && typeof call.output === "object") return "";
   if (statusOf(call) === "running") return "It is still running.";
-  return call.exception ? "It failed before it answered." : "It answered nothing (null).";
+  return call.exception ? "It failed before returning an output." : "It returned nothing (null).";
 }
 
 function attributes(call) {
@@ -179,7 +179,7 @@ function attributes(call) {
       ["Ended", when(call.ended_at)],
       ["Deleted after", when(call.expire_at)],
     ]),
-    valueSection("Attributes", own, { nothing: "None: weave.attributes({…}) around a call adds some." }),
+    valueSection("Attributes", own, { nothing: "No attributes. Add some with weave.attributes({…})." }),
     Object.keys(summary).length ? valueSection("Summary", summary) : null,
   );
 }

@@ -39,9 +39,9 @@ export function callFeedback(call, canWrite, told) {
           )
         : h(
             "p.dim",
-            "No scorer has looked at this call. ",
+            "No scores yet. ",
             h("a", { href: link("/scorers"), class: "ref" }, "Run a scorer"),
-            " on calls, or have one watch them.",
+            " on calls, or add a monitor.",
           ),
     ),
     h(
@@ -52,7 +52,7 @@ export function callFeedback(call, canWrite, told) {
             "ul.feedback",
             said.map((entry) => remark(entry, canWrite, told)),
           )
-        : h("p.dim", "Nobody has said anything yet."),
+        : h("p.dim", "No feedback yet."),
     ),
   ];
 }

@@ -9,11 +9,11 @@ import { usageOf } from "../lib/spans.js";
 export function callUsage(call, below) {
   const { rows } = usageOf(call);
   return [
-    h("section", h("h3", "This call"), rows.length ? table(rows) : h("p.dim", "It used no tokens itself.")),
+    h("section", h("h3", "This call"), rows.length ? table(rows) : h("p.dim", "It used no tokens of its own.")),
     () => whole(below(call.id)),
     h(
       "p.dim",
-      "SDKs add what the calls below used to a call’s own. Prices are those of the day of the call; ",
+      "SDKs add the usage of child calls to a call’s own. Prices are those in force on the day of the call; ",
       h("a.ref", { href: link("/costs") }, "see and set prices"),
       ".",
     ),
@@ -25,7 +25,7 @@ function whole(used) {
     used &&
     h(
       "section",
-      h("h3", "With all calls below it"),
+      h("h3", "Including child calls"),
       facts([
         ["Input tokens", int(used.input)],
         ["Output tokens", int(used.output)],

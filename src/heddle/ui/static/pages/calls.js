@@ -26,7 +26,7 @@ const COLUMNS = {
   model: { label: "Model", width: "112px", render: (row) => row.model && h("code", { title: row.model }, row.model) },
   seconds: {
     label: "Latency", width: "88px", number: true, sort: true, render: latencyCell,
-    title: "Longest bar: a hundred seconds; shortest: a tenth of a millisecond",
+    title: "Longest bar: 100 s; shortest: 0.1 ms",
   },
   tokens: { label: "Tokens", width: "70px", number: true, render: (row) => compact(row.tokens) },
   cost: { label: "Cost", width: "88px", number: true, render: (row) => money(row.cost) },
@@ -235,8 +235,8 @@ function tools(context) {
   const setRoots = (value) => writeConditions(readConditions(),
     value === "user" ? { roots: null, src: null } : { roots: value === "0" ? "0" : "1", src: value === "0" ? null : value });
   return h("div.bar-of-tools", searchBox("Search everything", query("search") ?? "", search,
-      { title: "Words, \"a phrase\", the beginning of a word*; in inputs, outputs, errors, attributes, feedback and names" }),
-    () => (query("search") ? segments("Order of what is found", [["", "Newest"], ["relevance", "Relevance"]],
+      { title: "Words, \"a phrase\" or a prefix*, in inputs, outputs, errors, attributes, feedback and names" }),
+    () => (query("search") ? segments("Order of results", [["", "Newest"], ["relevance", "Relevance"]],
       () => (query("sort") === "relevance" ? "relevance" : ""), (sort) => setQuery({ sort, ...NO_PLACE }, false)) : null),
     segments("Status", [["", "Any"], ["success", "OK"], ["error", "Error"]], status, setStatus),
     segments("Which calls", SOURCES, () => (rootsOnly() ? sourceOfRoots() ?? "all" : "0"), setRoots),

@@ -19,7 +19,7 @@ export function bulkBar(context) {
   const plainTarget = () => {
     const found = target();
     if (Array.isArray(found) || (!found.selection.cost && found.selection.used === null)) return found;
-    toast("Calls chosen by cost or counted tokens are added page by page", { kind: "error" });
+    toast("Calls filtered by cost or counted tokens can only be added page by page", { kind: "error" });
     return null;
   };
   const clear = () => { selected.value = new Set(); };
@@ -35,7 +35,7 @@ export function bulkBar(context) {
         ? button(`Select all ${int(count())} that match`, () => { all.value = true; }) : null),
       button("Clear", clear, { kind: "quiet" }), h("span.grow"),
       h("div.actions",
-      button("Compare", compare, { iconName: "columns", disabled: few, title: "Two to five calls side by side" }),
+      button("Compare", compare, { iconName: "columns", disabled: few, title: "Compare two to five calls side by side" }),
       button("Add to dataset", dataset, { iconName: "data", needs: "write" }), button("Add to queue", queue, { iconName: "annotate", needs: "write" }),
       menu("Feedback", [["👍 Good", () => react(target(), "👍", reload)], ["👎 Bad", () => react(target(), "👎", reload)],
         ["Emoji…", () => askEmoji(target(), reload)], ["Note…", () => askNote(target(), reload)]], { iconName: "threads", needs: "annotate" }),
@@ -78,7 +78,7 @@ function askNote(target, reload) {
 async function remove(target, clear, reload) {
   const ids = Array.isArray(target) ? target : null;
   const many = ids?.length === 1 ? "this call" : ids ? `these ${int(ids.length)} calls` : `all ${int(target.count)} calls that match`;
-  if (!(await confirm(`Delete ${many}?`, "Everything that was called inside goes as well. This cannot be undone here."))) return;
+  if (!(await confirm(`Delete ${many}?`, "Child calls are deleted too. This cannot be undone."))) return;
   await attempt(async () => {
     let deleted = 0;
     if (!ids) deleted = (await changeCalls(target, { type: "delete" }, "Delete calls"))?.done ?? 0;

@@ -31,10 +31,10 @@ export function chooseColumns({ columns: { known, chosen: chosenColumns, show: s
       h("span.one-line", { title: text }, text));
     return [
       h("div.columns", { style: { "grid-template-columns": "minmax(0, 1fr) minmax(0, 2fr)" } },
-        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Of every call")), Object.entries(known)
+        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Standard")), Object.entries(known)
           .map(([name, column]) => box(name, column.label))),
-        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Found in the data")),
-          searchBox("Find a path", "", (value) => { words.value = value; }),
+        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "From the data")),
+          searchBox("Search paths", "", (value) => { words.value = value; }),
           h("div", { tabindex: 0, role: "group", "aria-label": "Paths",
             style: { "max-height": "46vh", overflow: "auto", "margin-top": "8px" } }, () => {
             if (problem.value) return failure(problem.value, null);
@@ -43,7 +43,7 @@ export function chooseColumns({ columns: { known, chosen: chosenColumns, show: s
               .map(([name, found]) => [h("h4", { class: "faint", style: { "padding-top": "8px" } }, name),
               found.map((path) => box(path, path))]);
           }))),
-      field("Another path", pathInput(toggle), "For example output.choices.0.message.content; Enter adds it"),
+      field("Add a path", pathInput(toggle), "For example output.choices.0.message.content. Press Enter to add it."),
       h("div.actions", button("Reset", () => { showColumns([]); chosen.value = chosenColumns(); }),
         button("Done", () => close(), { kind: "primary" })),
     ];

@@ -8,7 +8,7 @@ import { projectId, setQuery } from "../lib/router.js";
 export function teach(reload) {
   return empty({
     title: "No calls yet",
-    text: "Every traced call shows here, with its inputs, its output, its time and its cost. A few lines in a shell send the first:",
+    text: "Traced calls appear here with their inputs, output, latency and cost. Send the first one from a shell:",
     action: firstCall(projectId(), reload),
   });
 }
@@ -17,6 +17,6 @@ export function teach(reload) {
 export function noMatch(names) {
   const all = [...names, "view", "op", "status", "kind", "model", "user", "thread", "after", "before", "peek"];
   const clear = () => setQuery({ ...Object.fromEntries(all.map((name) => [name, null])), roots: "0" }, false);
-  return empty({ title: "No calls match", text: "Nothing that is stored fits the filters and the time range.",
+  return empty({ title: "No calls match", text: "No call matches the filters and the time range.",
     action: button("Show all calls", clear) });
 }

@@ -7,7 +7,7 @@ import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { config, projectId } from "../lib/router.js";
 
-const FORMATS = [["jsonl", "JSON lines (.jsonl)"], ["csv", "Table with a column per field (.csv)"], ["parquet", "Parquet (.parquet)"]];
+const FORMATS = [["jsonl", "JSON lines (.jsonl)"], ["csv", "Table, one column per field (.csv)"], ["parquet", "Parquet (.parquet)"]];
 const MOST_IDS = 400;
 
 /** Ask for the format and what to write; the browser saves the file as it comes. */
@@ -15,8 +15,8 @@ export function exportCalls({ state, selected, all }) {
   return dialog("Export calls", (close) => {
     const ids = all?.peek() ? [] : [...selected.peek()].slice(0, MOST_IDS);
     const format = h("select", FORMATS.map(([name, text]) => h("option", { value: name }, text)));
-    const extent = h("select", ids.length ? h("option", { value: "selected" }, `The ${ids.length} selected`) : null,
-      h("option", { value: "all" }, "All that the filters and the time range choose"));
+    const extent = h("select", ids.length ? h("option", { value: "selected" }, `${ids.length} selected`) : null,
+      h("option", { value: "all" }, "All that match the filters and the time range"));
     const missing = signal("");
     const parquet = /** @type {any} */ (format.querySelector("[value=parquet]"));
     get("/_ui/api/calls/export?format=parquet&check=1").then((found) => {
@@ -32,8 +32,8 @@ export function exportCalls({ state, selected, all }) {
       close();
     };
     return h("form", { onsubmit: save }, field("Calls", extent),
-      field("Format", format, "In a table the fields of inputs, output, attributes and summary are columns such as inputs.question; "
-        + "lists are JSON texts. In Parquet all four are."),
+      field("Format", format, "Tables have a column for each field of inputs, output, attributes and summary, such as inputs.question; "
+        + "lists are JSON. In Parquet, all four are JSON."),
       () => (missing.value ? h("p.dim", missing.value) : null),
       h("div.actions", button("Cancel", () => close()), h("button.button.primary", { type: "submit" }, "Export")));
   });

@@ -39,7 +39,7 @@ export function viewTabs(context, state) {
     if (!found?.views.length) return null;
     return h("nav.viewtabs", { "aria-label": "Views" },
       found.order.map((name) => tab(name, found, { open, order, current, context, tabs, viewOf })),
-      button(null, () => saveView(context), { kind: "quiet", iconName: "add", label: "Save what is shown as a view", needs: "write" }));
+      button(null, () => saveView(context), { kind: "quiet", iconName: "add", label: "Save as view", needs: "write" }));
   };
 }
 
@@ -58,7 +58,7 @@ function tab(name, found, { open, order, current, context, tabs, viewOf }) {
   const items = () => [
     view && ["Save changes", then(() => attempt(() => updateView(view, context), "View saved")), { iconName: "save", needs: "write" }],
     view && ["Rename", then(() => renameView(view)), { iconName: "edit", needs: "write" }],
-    ["Make it the default", () => moved(0), { iconName: "check", needs: "write", disabled: at === 0 }],
+    ["Make default", () => moved(0), { iconName: "check", needs: "write", disabled: at === 0 }],
     ["Move left", () => moved(at - 1), { iconName: "left", needs: "write", disabled: at === 0 }],
     ["Move right", () => moved(at + 1), { iconName: "right", needs: "write", disabled: at === found.order.length - 1 }],
     view && ["Delete", then(() => removeView(view)), { iconName: "trash", danger: true, needs: "delete" }],

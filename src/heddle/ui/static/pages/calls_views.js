@@ -28,7 +28,7 @@ export async function openView(name, context) {
   if (!found) return;
   if (found.objs.length) show(found.objs[0], context, true);
   else {
-    toast(`There is no view ${name} in this project`, { kind: "error" });
+    toast(`This project has no view ${name}`, { kind: "error" });
     setQuery({ view: null });
   }
 }
@@ -39,7 +39,7 @@ export function show(view, context, replace) {
   setQuery(addressOf(view.object_id, value, context), replace);
   const order = value.definition?.sort_by?.[0];
   if (order && !query("sort") && order.field !== "started_at") toast(
-    `The list cannot be sorted by ${order.field}: the newest come first`);
+    `The list cannot be sorted by ${order.field}; the newest calls come first`);
 }
 
 /** The views of calls that the project has, and the names of the tabs in their order; `*` stands for all calls. */
@@ -69,7 +69,7 @@ export const updateView = (view, context) => create(view.object_id, valueOf(view
 
 /** Ask, and delete a view; true when it is gone. */
 export async function removeView(view) {
-  if (!(await confirm("Delete this view?", `“${view.val.label}” goes for everybody in the project; calls stay.`))) return false;
+  if (!(await confirm("Delete this view?", `“${view.val.label}” is deleted for everyone in the project. Calls are kept.`))) return false;
   if (!(await attempt(() => postProject("/obj/delete", { object_id: view.object_id }), "View deleted"))) return false;
   if (query("view") === view.object_id) setQuery({ view: null });
   return true;
@@ -124,7 +124,7 @@ export function chooseView(context) {
       if (!views.value) return skeleton(3);
       if (!ofCalls.value.length) return empty(
         { title: "No saved views yet",
-        text: "A view keeps the filters, the order and the columns of this list under a name, for everybody in the project." });
+        text: "A view saves the filters, sort order and columns of this list for everyone in the project." });
       return h("ul", ofCalls.value.map((view) => viewLine(view, context, close, load)));
     }, h("div.actions", button("Save this view", () => saveView(context, close), { kind: "primary", iconName: "save", needs: "write" }))];
   });
@@ -152,7 +152,7 @@ function viewLine(view, context, close, reload) {
 export async function saveView(context, close = () => {}) {
   const label = query("view") ?? "";
   const saved = await form("Save view", [{ name: "label", label: "Name", value: label, required: true, maxlength: 100 }], {
-    text: context.state().conditions.some(([field]) => field === "cost") ? "The filter on cost is left out: views know no cost."
+    text: context.state().conditions.some(([field]) => field === "cost") ? "The cost filter is not saved: views do not support it."
       : "",
     submit: ({ label: name }) => store(name.trim(), context),
   });
@@ -160,7 +160,7 @@ export async function saveView(context, close = () => {}) {
   close();
   context.showTabs?.();
   setQuery({ view: saved.object_id, roots: query("roots") ?? "1", src: query("roots") ? query("src") : "user" });
-  toast(`View saved; its address is this page's`);
+  toast(`View saved; the address of this page opens it`);
 }
 
 /** Store the view as the class SavedView of the SDKs; a name that exists gets a new version. */

@@ -47,7 +47,7 @@ function nothing() {
   return empty({
     title: "Choose runs to compare",
     text: "Select two or more runs in the list of evaluations and press Compare. The first one is the " +
-      "baseline. In a shell, the regression gate compares two runs as well:",
+      "baseline. You can also compare two runs from a shell:",
     code: `heddle eval compare RUN BASELINE --server ${location.origin} --project ` +
       `${decodeURIComponent(link("").split("/weave")[0].slice(1))}`,
     action: h("a.button.primary", { href: link("/evaluations") }, "All evaluation runs"),

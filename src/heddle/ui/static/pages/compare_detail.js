@@ -94,7 +94,7 @@ function runCard(row, run, found, differs) {
             differs,
           }),
         )
-      : h("p.dim", "This run does not have the row."),
+      : h("p.dim", "This row is not in this run."),
   );
 }
 
@@ -108,7 +108,7 @@ function trialPart(trial, { index, count, base, isBase, differs }) {
         ? h("p.worse", "The answer failed.")
         : differs() && !isBase && base
           ? diffView(valueText(base.model_output), valueText(trial.model_output), {
-              label: "Difference to the baseline",
+              label: "Difference from the baseline",
               names: ["baseline", "this run"],
             })
           : valueView(trial.model_output),

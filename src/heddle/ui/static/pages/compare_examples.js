@@ -87,7 +87,7 @@ function browse(rows, box, open) {
     j: [() => step(1), "next example"],
     k: [() => step(-1), "previous example"],
     Enter: [() => query("at") && setQuery({ row: query("at") }), "open the example"],
-    d: [() => setQuery({ diff: query("diff") ? null : "1" }), "show differences to the baseline"],
+    d: [() => setQuery({ diff: query("diff") ? null : "1" }), "show differences from the baseline"],
     Escape: [() => setQuery({ row: null }), "close the example"],
   });
   const opened = computed(() => query("row"));
@@ -190,11 +190,11 @@ function nothing(show) {
   const words = {
     regressions: "No row got worse",
     improvements: "No row got better",
-    disagreements: "The runs agree in every row",
-    failed: "Every answer came",
+    disagreements: "The runs agree on every row",
+    failed: "No answer failed",
   };
   return empty({
-    title: words[show] ?? "There are no rows",
-    text: "By this measure. Choose another measure, another run, or all rows.",
+    title: words[show] ?? "No rows",
+    text: "Choose another measure, another run or all rows.",
   });
 }

@@ -48,7 +48,7 @@ export function exportMenu(found) {
     [
       ["Rows as JSONL", () => save(found, "jsonl"), { iconName: "download" }],
       ["Rows as CSV", () => save(found, "csv"), { iconName: "download" }],
-      ["Copy the gate's command", () => copyGate(found), { iconName: "copy", disabled: !found.others.length }],
+      ["Copy gate command", () => copyGate(found), { iconName: "copy", disabled: !found.others.length }],
     ],
     { iconName: "download" },
   );

@@ -89,7 +89,7 @@ async function addRun(ids) {
             ),
           ),
         )
-      : h("p.dim", "There is no other run in this project."),
+      : h("p.dim", "This project has no other runs."),
   );
   if (chosen) setQuery({ runs: [...ids, chosen].join(",") }, false);
 }

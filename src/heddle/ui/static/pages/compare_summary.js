@@ -61,7 +61,7 @@ function measureTable({ comparison, runs, baseline, others, measure }) {
   };
   return card(
     "Measures",
-    others.length ? h("span", "Change to the baseline with its 95 % interval: paired bootstrap over rows") : null,
+    others.length ? h("span", "Change from the baseline with its 95 % interval (paired bootstrap over rows)") : null,
     h(
       "div.tablebox",
       { tabindex: 0, role: "region", "aria-label": "Measures" },
@@ -131,7 +131,7 @@ function shapes({ comparison, runs }) {
       : null;
   return card("Scores", control, h("div.legend", legend(series.map(({ color, label }) => [color, label]))), () =>
     axes.length === 0
-      ? h("p.dim", "No scorer gave a number.")
+      ? h("p.dim", "No scorer returned a number.")
       : isRadar.value
         ? radar({ axes, series, label: "Mean scores by run" })
         : groupedBars({ axes, series, label: "Mean scores by run", format: written }),

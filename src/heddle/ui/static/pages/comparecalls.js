@@ -24,11 +24,11 @@ export default function CompareCalls() {
   const state = resource(() => ({ ids: ids.value }), read);
   const only = () => query("only") === "1";
   const toggle = h("label.checkline", h("input", { type: "checkbox", checked: only,
-    onchange: (event) => setQuery({ only: event.target.checked ? "1" : null }) }), " Only what differs");
+    onchange: (event) => setQuery({ only: event.target.checked ? "1" : null }) }), " Differences only");
   return page({ title: "Compare calls", crumbs: [["Calls", link("/traces")]], actions: toggle }, () => {
-    if (ids.value.length < FEWEST || ids.value.length > MOST) return empty({ title: "Choose two to five calls",
-      text: "Select them in the list of calls and press Compare; the address of this page names them.",
-      action: h("a.button.primary", { href: link("/traces") }, "Go to the calls") });
+    if (ids.value.length < FEWEST || ids.value.length > MOST) return empty({ title: "Select two to five calls",
+      text: "Select them in the list of calls and press Compare.",
+      action: h("a.button.primary", { href: link("/traces") }, "Go to calls") });
     return loaded(state, (found) => comparison(found, ids.value, only));
   }, { fixed: true });
 }
@@ -57,9 +57,9 @@ function comparison({ calls, children }, ids, only) {
   ];
   const differing = sections.reduce((sum, [, rows]) => sum + rows.filter(differs).length, 0);
   return [
-    missing.length ? h("p.failure", { role: "alert" }, `Not stored, or deleted: ${missing.join(", ")}`) : null,
+    missing.length ? h("p.failure", { role: "alert" }, `Not found: ${missing.join(", ")}`) : null,
     h("div.bar-of-tools", h("span", { role: "status" }, differing ? `${int(differing)} ${differing === 1 ? "value differs" : "values differ"}`
-      : "Nothing differs")),
+      : "No differences")),
     h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Comparison" }, h("table.table.fixed.callcomparison",
       { "aria-label": "Calls side by side", style: { "min-width": `${170 + calls.length * 260}px` } },
       h("thead", h("tr", h("th", { scope: "col", style: { width: "170px" } }, "Field"),
@@ -109,7 +109,7 @@ function figures(calls) {
   ].filter(({ entries }) => entries.some((value) => value != null && value !== ""));
 }
 
-/** A number with how much more or less it is than the first; less is better for all that is measured here. */
+/** A number with how much more or less it is than the first; lower is better for all that is measured here. */
 function measure(write) {
   return (value, first) => {
     const share = first && value != null ? (value - first) / first : 0;

@@ -38,8 +38,8 @@ export default function Conversation({ thread: id }) {
           found.turns.map((turn, index) => turnSection(turn, found.first + index)),
         )
       : empty({
-          title: "Nothing is stored of this conversation",
-          text: "Its spans may not have arrived yet, or they are past the project's retention.",
+          title: "Conversation not found",
+          text: "Its spans may not have arrived yet, or may be past the project's retention.",
           action: h("a.button", { href: link("/agents/conversations") }, "All conversations"),
         });
   };
@@ -51,7 +51,7 @@ export default function Conversation({ thread: id }) {
         ["Agent conversations", link("/agents/conversations")],
       ],
       title: h("span", { title: id, dir: "auto" }, id),
-      extra: copyButton(() => id, "Copy the conversation's id"),
+      extra: copyButton(() => id, "Copy conversation id"),
       actions: [() => state.data.value && figures(state.data.value, total.value), modeSwitch()],
     },
     [box, () => pages() > 1 && turnPager(number, pages, PAGE, () => total.value)],
@@ -153,7 +153,7 @@ const EVENTS = {
     } = event.context_compacted;
     return h(
       "details.agentstart",
-      h("summary", icon("filter"), `Context made shorter${before === null ? "" : `: ${int(before)} to ${int(after)} items`}`),
+      h("summary", icon("filter"), `Context compacted${before === null ? "" : `: ${int(before)} to ${int(after)} items`}`),
       textNode(summary ?? ""),
     );
   },

@@ -8,7 +8,7 @@ const KINDS = [
   ["prompt", "Input", "prompt_token_cost"],
   ["completion", "Output", "completion_token_cost"],
   ["cache_read", "Cached input", "cache_read_input_token_cost"],
-  ["cache_creation", "Writing to the cache", "cache_creation_input_token_cost"],
+  ["cache_creation", "Cache write", "cache_creation_input_token_cost"],
 ];
 
 /** Dollars per million tokens of a stored price. */
@@ -20,7 +20,7 @@ export const plain = (value) => (value == null ? null : Number(value.toPrecision
 /** Ask for a price of a model and store it; `rates` are what stands in the form at first. */
 export async function addPrice({ model = "", rates = null, from = "" }, reload) {
   const done = await priceForm(
-    model ? `Price of ${model}` : "Add a price",
+    model ? `Price of ${model}` : "Add price",
     { model, rates, from: from || day(new Date()) },
     (body) => postProject("/cost/create", body),
   );
@@ -30,7 +30,7 @@ export async function addPrice({ model = "", rates = null, from = "" }, reload) 
 /** Change a stored price: the new one is stored before the old one goes. */
 export async function editPrice(price, reload) {
   const values = { model: price.llm_id, rates: perMillion(price), from: day(date(price.effective_date)) };
-  const done = await priceForm(`Change the price of ${price.llm_id}`, values, async (body) => {
+  const done = await priceForm(`Edit price of ${price.llm_id}`, values, async (body) => {
     // A day that was not changed keeps its exact instant.
     const cost = body.costs[price.llm_id];
     if (cost && cost.effective_date.slice(0, 10) === values.from) cost.effective_date = price.effective_date;
@@ -43,10 +43,10 @@ export async function editPrice(price, reload) {
 /** Let a price end: from a day on the price that comes with heddle holds again, or none is charged. */
 export async function endPrice(price, fallback, reload) {
   const text = fallback
-    ? "From this day on the price that comes with heddle holds again."
-    : "There is no other price of this model: from this day on its tokens cost nothing.";
+    ? "From this day on, the built-in price applies again."
+    : "This model has no other price: from this day on, its tokens cost nothing.";
   const done = await form(
-    `End the price of ${price.llm_id}`,
+    `End price of ${price.llm_id}`,
     [{ name: "from", label: "Ends on", type: "date", value: day(new Date()), required: true }],
     {
       action: "End",
@@ -59,7 +59,7 @@ export async function endPrice(price, fallback, reload) {
 
 /** Delete a stored price for good. */
 export async function deletePrice(price, reload) {
-  const text = "Calls of its time are charged by the price before it, or by the one that comes with heddle.";
+  const text = "Its calls are then charged at the previous price, or at the built-in one.";
   if (!(await confirm(`Delete this price of ${price.llm_id}?`, text))) return;
   if (await attempt(() => purge([price.id]), "Price deleted")) reload();
 }
@@ -78,14 +78,14 @@ function priceForm(heading, { model, rates, from }, save) {
         value: model,
         required: true,
         autocomplete: "off",
-        hint: "As calls report it, with upper and lower case.",
+        hint: "Exactly as calls report it (case-sensitive).",
       },
       ...KINDS.map(([name, label]) => ({
         name,
         label: `${label}, $ per million tokens`,
         ...amount(name),
         required: name === "prompt" || name === "completion",
-        hint: name.startsWith("cache") ? "Empty: as ordinary input." : "",
+        hint: name.startsWith("cache") ? "Leave empty to use the input price." : "",
       })),
       {
         name: "from",
@@ -93,7 +93,7 @@ function priceForm(heading, { model, rates, from }, save) {
         type: "date",
         value: from,
         required: true,
-        hint: "Until the next price of the same model begins.",
+        hint: "Until the model's next price starts.",
       },
     ],
     {

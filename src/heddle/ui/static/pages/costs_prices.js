@@ -24,8 +24,8 @@ export function pricesView(prices, own, reload) {
       ),
       h(
         "p.dim",
-        "Dollars per million tokens. A call is charged by the price in force when it started, your own before one that comes " +
-          "with heddle. Calls from before the first price of their model are charged by its newest.",
+        "Dollars per million tokens. A call is charged at the price in force when it started; your own prices override " +
+          "built-in ones. Calls older than the first price of their model are charged at its latest.",
       ),
       button("Add price", () => addPrice({}, reload), { kind: "primary", iconName: "add", needs: "write" }),
     ),
@@ -109,7 +109,7 @@ function priceTable(rows, reload) {
       label: "Prices",
       onopen: (row) => row.source === "own" && editPrice(row.price, reload),
     }),
-    () => (rows.value.length ? null : h("p.tablenote", "No model has these letters in its name.")),
+    () => (rows.value.length ? null : h("p.tablenote", "No model matches this search.")),
   );
 }
 
@@ -121,7 +121,7 @@ function dollars(value) {
 
 function source(row) {
   if (row.source === "none") return h("span.badge.warn", "no price");
-  if (row.source === "default") return h("span.badge", { title: "A price that comes with heddle" }, "default");
+  if (row.source === "default") return h("span.badge", { title: "Built-in price" }, "default");
   return h(
     "span.badge",
     { class: row.state === "now" ? "good" : "" },
@@ -142,10 +142,10 @@ function validity(row) {
 
 function actions(row, reload) {
   if (row.source === "none")
-    return button("Add a price", () => addPrice({ model: row.model }, reload), {
+    return button("Add price", () => addPrice({ model: row.model }, reload), {
       kind: "primary",
       needs: "write",
-      "aria-label": `Add a price for ${row.model}`,
+      "aria-label": `Add price for ${row.model}`,
     });
   if (row.source === "default")
     return button("Set your own", () => addPrice({ model: row.model, rates: row.rates }, reload), {
@@ -155,7 +155,7 @@ function actions(row, reload) {
   const act = (iconName, label, action) =>
     button(null, action, { kind: "quiet", iconName, label: `${label} the price of ${row.model}`, needs: "admin" });
   return [
-    act("edit", "Change", () => editPrice(row.price, reload)),
+    act("edit", "Edit", () => editPrice(row.price, reload)),
     row.state === "now" && !row.until && act("stop", "End", () => endPrice(row.price, row.fallback, reload)),
     act("trash", "Delete", () => deletePrice(row.price, reload)),
   ];
@@ -163,8 +163,8 @@ function actions(row, reload) {
 
 function nothing(reload) {
   return empty({
-    title: "No model was used yet",
-    text: "Models appear here with their price once a call reports tokens of them. A price can be set before that.",
+    title: "No models used yet",
+    text: "Models appear here with their price once a call reports their tokens. You can also set a price in advance.",
     code: [
       `client = weave.init("${projectId()}")`,
       'client.add_cost(llm_id="my-model", prompt_token_cost=2e-7, completion_token_cost=6e-7)',

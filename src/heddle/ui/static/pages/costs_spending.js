@@ -25,7 +25,7 @@ export function spendingView(state, reload) {
       if (found.first === null) return nothingYet();
       if (!found.groups.length)
         return empty({
-          title: "No tokens in this time",
+          title: "No tokens in this time range",
           text: `The first call that used tokens was on ${day(found.first)}.`,
           action: button("Show everything", () => setQuery({ t: "all", t0: null, t1: null })),
         });
@@ -38,7 +38,7 @@ const sum = (groups, key) => groups.reduce((total, group) => total + (group[key]
 
 function tiles(found) {
   const { groups } = found;
-  const counted = (text) => callsLink(text, "The calls whose tokens count", rangeOf(found), { used: "" });
+  const counted = (text) => callsLink(text, "Calls whose tokens are counted", rangeOf(found), { used: "" });
   const [prompt, cached, calls] = [sum(groups, "prompt"), sum(groups, "cache_read"), found.calls];
   const cost = sum(groups, "cost");
   return h(
@@ -66,11 +66,11 @@ function unpriced(groups, reload) {
     h(
       "p",
       models.length === 1
-        ? [h("b", { dir: "auto" }, models[0]), " has no price: its tokens are not in these costs."]
-        : `${models.length} models have no price: their tokens are not in these costs.`,
+        ? [h("b", { dir: "auto" }, models[0]), " has no price: its tokens are not included."]
+        : `${models.length} models have no price: their tokens are not included.`,
     ),
     models.length === 1
-      ? button("Add a price", () => addPrice({ model: models[0] }, reload), { needs: "write" })
+      ? button("Add price", () => addPrice({ model: models[0] }, reload), { needs: "write" })
       : button("Add prices", () => setQuery({ view: "prices" }, false)),
   );
 }
@@ -190,7 +190,7 @@ function costTable(found, by, reload) {
       key: "cache",
       label: "Cached",
       number: true,
-      title: "Input tokens that were read from a cache",
+      title: "Input tokens read from a cache",
       render: (group) => int(group.cache_read),
     },
     { key: "completion", label: "Output tokens", number: true, render: (group) => int(group.completion) },
@@ -244,17 +244,17 @@ function costCell(group, by, reload) {
       button("Add", () => addPrice({ model: group.name }, reload), {
         kind: "quiet",
         needs: "write",
-        "aria-label": `Add a price for ${group.name}`,
+        "aria-label": `Add price for ${group.name}`,
       }),
   );
 }
 
 function nothingYet() {
   return empty({
-    title: "Nothing was spent yet",
+    title: "No costs yet",
     text:
-      "Calls of traced model clients report their tokens by themselves; known models have a price, " +
-      "and you can set your own under Prices.",
+      "Traced model clients report their tokens automatically. Known models have a built-in price; " +
+      "set your own under Prices.",
     code: [
       "import weave, openai",
       `# WANDB_BASE_URL=${serverAddress()}`,

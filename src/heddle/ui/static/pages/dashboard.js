@@ -33,7 +33,7 @@ export default function Dashboard() {
   return h("div.page", loaded(state, (found) => {
     if (!found) {
       return [header({ title: "Dashboard", crumbs: [["Dashboards", link("/dashboards")]] }),
-        empty({ title: `There is no dashboard ${name}`, text: "It may have been deleted.",
+        empty({ title: `No dashboard named ${name}`, text: "It may have been deleted.",
           action: h("a.button", { href: link("/dashboards") }, "All dashboards") })];
     }
     return open(found, draft, state, place);
@@ -60,7 +60,7 @@ function open(found, draft, state, place) {
     else import("../lib/filterquery.js").then((module) => {
       const { cost, ...rest } = module.selectionOf({ conditions: chosen, text: "", roots, from: null, to: null });
       addressed.value = module.publicSelection(rest);
-      if (cost) toast("Charts know no filter on cost");
+      if (cost) toast("Charts cannot be filtered by cost");
     });
   });
   const context = { charts, setCharts, selection, range, hover: signal(/** @type {number|null} */ (null)), facets: facetsOnce(),
@@ -88,14 +88,14 @@ function open(found, draft, state, place) {
   });
   return [
     header({ title: h("span", { dir: "auto" }, () => value.value.name || found.label), crumbs: [["Dashboards", link("/dashboards")]],
-      extra: () => (found.isLatest ? null : h("span.badge.warn", `v${found.version}, not the newest`)),
+      extra: () => (found.isLatest ? null : h("span.badge.warn", `v${found.version}, not the latest`)),
       actions: [() => (draft.value ? [button("Discard", discard, { kind: "quiet" }),
         button("Save", save, { kind: "primary", iconName: "save", needs: "write" })] : null),
-      button("Add a chart", add, { iconName: "add" }), boardMenu(found, value, change, range, addressed, discard)] }),
+      button("Add chart", add, { iconName: "add" }), boardMenu(found, value, change, range, addressed, discard)] }),
     h("div.bar-of-tools", timeRangePicker(initial), filterChips(context.facets)),
     h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Charts" },
       () => (value.value.description ? h("p.boardtext", { dir: "auto" }, value.value.description) : null),
-      () => (charts.value.length ? null : empty({ title: "No charts yet", action: button("Add a chart", add, { kind: "primary",
+      () => (charts.value.length ? null : empty({ title: "No charts yet", action: button("Add chart", add, { kind: "primary",
         iconName: "add" }) })),
       grid(context)),
   ];
@@ -107,8 +107,8 @@ async function storeOver(name, value, after) {
     return await storeDashboard(name, value, after);
   } catch (error) {
     if (error.status !== 409) throw error;
-    return (await confirm("Save over other changes?", "This dashboard was changed or deleted meanwhile, after you began. "
-      + "What the others stored stays among its versions.", { action: "Save mine", danger: false })) && storeDashboard(name, value);
+    return (await confirm("Overwrite other changes?", "Someone else changed or deleted this dashboard while you were editing it. "
+      + "Their changes stay in its versions.", { action: "Save mine", danger: false })) && storeDashboard(name, value);
   }
 }
 
@@ -128,18 +128,18 @@ function boardMenu(found, value, change, range, addressed, discard) {
     const isPeriod = periodSeconds(preset) !== undefined;
     change({ ...(isPeriod ? { period: preset } : {}), ...(addressed.peek() ? joined(value.peek(), addressed.peek()) : {}) });
     setQuery({ f: null, roots: null });
-    toast("Kept in the dashboard: save it to store them");
+    toast("Added to the dashboard; save it to keep them");
   };
   const remove = async () => {
-    if (!(await confirm("Delete this dashboard?", `“${found.label}” goes with all its versions, for everybody in the project.`))) return;
+    if (!(await confirm("Delete this dashboard?", `“${found.label}” and all its versions are deleted for everyone in the project. This cannot be undone.`))) return;
     if ((await attempt(() => postProject("/obj/delete", { object_id: found.name }), "Dashboard deleted")) === undefined) return;
     discard();
     go(link("/dashboards"));
   };
   return menu(null, () => [
     ["Name and description", details, { iconName: "edit" }],
-    ["Keep this time and filter", keep, { iconName: "filter" }],
-    hasFilter(value.peek()) && ["Remove the kept filter", () => change({ filter: null, query: null }), { iconName: "close" }],
+    ["Keep time range and filter", keep, { iconName: "filter" }],
+    hasFilter(value.peek()) && ["Remove kept filter", () => change({ filter: null, query: null }), { iconName: "close" }],
     ["Export as JSON", () => download(`${found.name}.json`, [JSON.stringify(value.peek(), null, 2)], "application/json"),
       { iconName: "download" }],
     ["Versions", () => go(link(path`/objects/${found.name}/versions/${found.digest}`)), { iconName: "objects" }],
@@ -179,7 +179,7 @@ function chartCard(held, context) {
   };
   const items = () => [
     ["Edit", () => context.edit(held.peek()), { iconName: "edit" }],
-    [figures.peek() ? "Show the chart" : "Show the figures", () => { figures.value = !figures.peek(); }, { iconName: "columns" }],
+    [figures.peek() ? "Show chart" : "Show table", () => { figures.value = !figures.peek(); }, { iconName: "columns" }],
     ["Duplicate", duplicate, { iconName: "copy" }],
     ["Move forward", () => moveBy(-1), { iconName: "left" }], ["Move back", () => moveBy(1), { iconName: "right" }],
     ["Wider", () => resizeBy(1, 0), { iconName: "expand", disabled: held.peek().width >= 4 }],

@@ -32,13 +32,13 @@ export function chartView(chart, selection, range, { figures = () => false, hove
       const data = state.data.value;
       if (data === null) return skeleton(3);
       const view = viewOf(JSON.parse(drawn.value), data, selection);
-      if (!view.points) return h("p.nothing", "Nothing in this time");
+      if (!view.points) return h("p.nothing", "No data in this time range");
       return [unpriced(data), figures() && view.chart.kind !== "table" ? figureTable(view) : draw(view, hover)];
     });
 }
 
 function unpriced({ unpriced_models: models }) {
-  return models.length ? h("p.faint", `Without a price, and so not in the cost: ${models.join(", ")}`) : null;
+  return models.length ? h("p.faint", `Not included in the cost, as they have no price: ${models.join(", ")}`) : null;
 }
 
 /** What is drawn: series with their colours and writers, rows over time, and the address of each point. */
@@ -105,7 +105,7 @@ function openPoint(view, row) {
   const known = view.series.filter((one) => row[one.key]);
   dialog(`${when(from)} – ${when(to)}`, () => (known.length ? h("ul.pointlinks", known.map((one) =>
     h("li", h("a", { href: view.linkTo(one, { from, to }) }, h("i.swatch", { style: { background: one.color } }),
-      h("span", { dir: "auto" }, one.label), h("b", one.write(row[one.key])))))) : h("p.dim", "There is nothing in this time.")));
+      h("span", { dir: "auto" }, one.label), h("b", one.write(row[one.key])))))) : h("p.dim", "No data in this time range.")));
 }
 
 function numbers({ series, linkTo }) {
@@ -139,7 +139,7 @@ function groupTable({ chart, series, linkTo }) {
 function histogram(view) {
   const { chart, series, bins } = view;
   const write = writerOf({ ...chart.measures[0], aggregation: "avg" });
-  if (!bins.length) return h("p.nothing", "No values in this time");
+  if (!bins.length) return h("p.nothing", "No values in this time range");
   const height = HEIGHTS[(chart.height ?? 1) - 1];
   const hover = signal(/** @type {number|null} */ (null));
   const rows = bins.map((bin, at) => ({ time: bin.lower, at, ...Object.fromEntries(bin.counts.map((count, one) => [`s${one}`, count])) }));

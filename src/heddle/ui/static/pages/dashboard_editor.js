@@ -9,10 +9,10 @@ import { button } from "../lib/parts.js";
 import { readFilters } from "../lib/savedfilters.js";
 import { chartView } from "./dashboard_chart.js";
 
-const WIDTHS = [["1", "A quarter"], ["2", "Half"], ["3", "Three quarters"], ["4", "The whole row"]];
+const WIDTHS = [["1", "A quarter"], ["2", "Half"], ["3", "Three quarters"], ["4", "Full width"]];
 const HEIGHTS = [["1", "Low"], ["2", "Middle"], ["3", "High"]];
-const PERIODS = [["", "As the dashboard"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["all", "All"]];
-const STEPS = [["", "By the length of the time"], ["300", "5 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["604800", "7 days"]];
+const PERIODS = [["", "Same as dashboard"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["all", "All"]];
+const STEPS = [["", "Automatic"], ["300", "5 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["604800", "7 days"]];
 const MOST_MEASURES = 6;
 const PAUSE = 250;
 
@@ -45,11 +45,11 @@ function editor(first, context, close) {
       select("Chart", KINDS, first.kind, (value) => set({ kind: value })),
       measuresEditor(chart, set, paths, scores),
       groupEditor(chart, set, paths),
-      select("Groups", [3, 5, 8, 12, 20, 50].map((count) => [String(count), `The ${count} largest and all others`]),
+      select("Groups", [3, 5, 8, 12, 20, 50].map((count) => [String(count), `Top ${count} and all others`]),
         String(first.limit), (value) => set({ limit: Number(value) }), () => !chart.value.group_by),
       filterEditor(chart, set, context.facets),
       select("Time", PERIODS, first.period ?? "", (value) => set({ period: value || null })),
-      select("Bars and points of", STEPS, first.granularity ? String(first.granularity) : "",
+      select("Interval", STEPS, first.granularity ? String(first.granularity) : "",
         (value) => set({ granularity: value ? Number(value) : null }), () => !isTimed()),
       h("div.twofields", select("Width", WIDTHS, String(first.width), (value) => set({ width: Number(value) })),
         select("Height", HEIGHTS, String(first.height), (value) => set({ height: Number(value) }))),
@@ -80,7 +80,7 @@ function measuresEditor(chart, set, paths, scores) {
   return h("fieldset", h("legend", "Measures"),
     () => Array.from({ length: count.value }, (_, at) => measureEditor(chart, at, change, remove, scores)),
     () => (count.value < MOST_MEASURES && chart.value.kind !== "histogram"
-      ? button("Add a measure", () => set({ measures: [...chart.peek().measures, { field: "latency_ms", aggregation: "p95" }] }),
+      ? button("Add measure", () => set({ measures: [...chart.peek().measures, { field: "latency_ms", aggregation: "p95" }] }),
         { kind: "quiet", iconName: "add" }) : null));
 }
 
@@ -93,7 +93,7 @@ function measureEditor(chart, at, change, remove, scores) {
   return h("div.measure",
     h("select", { "aria-label": "Figure", onchange: (event) => pick(event.target.value) },
       () => [...FIGURES, ...scores.value.map((path) => [path, scoreLabel(path)]),
-        ["other", "A field …"]].map(([name, text]) => h("option", { value: name, selected: name === choice.value }, text))),
+        ["other", "Another field…"]].map(([name, text]) => h("option", { value: name, selected: name === choice.value }, text))),
     () => (choice.value === "other" ? h("input", { type: "text", list: "chart-fields", "aria-label": "Field", required: true,
       value: chart.peek().measures[at]?.field ?? "", placeholder: "output.score", autocomplete: "off",
       oninput: afterTyping((value) => change(at, { field: value })) }) : null),
@@ -114,7 +114,7 @@ function groupEditor(chart, set, paths) {
     set({ group_by: name === "other" ? null : name || null });
   };
   return h("div", field("Group by", h("select", { onchange: (event) => pick(event.target.value) },
-    [["", "Nothing"], ...GROUPS, ["other", "A field …"]].map(([name, text]) => h("option",
+    [["", "Nothing"], ...GROUPS, ["other", "Another field…"]].map(([name, text]) => h("option",
       { value: name, selected: name === (isOther.peek() ? "other" : chart.peek().group_by ?? "") }, text)))),
   () => (isOther.value ? h("input", { type: "text", list: "chart-fields", "aria-label": "Field to group by", required: true,
     value: chart.peek().group_by ?? "", placeholder: "attributes.tenant", autocomplete: "off",
@@ -130,6 +130,6 @@ function filterEditor(chart, set, facets) {
   const { cost, ...fields } = FIELDS;
   return h("fieldset", h("legend", "Calls"),
     h("label.checkline", h("input", { type: "checkbox", checked: () => read.value.roots,
-      onchange: (event) => write(read.peek().conditions, event.target.checked) }), "Traces only, not what is inside them"),
+      onchange: (event) => write(read.peek().conditions, event.target.checked) }), "Root calls only"),
     h("div.chips", conditionChips({ read: () => read.value.conditions, write, facets, fields })));
 }

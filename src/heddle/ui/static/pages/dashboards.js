@@ -37,8 +37,8 @@ function list(boards) {
       href: (board) => link(path`/dashboards/${board.name}`) }));
 }
 
-const templates = (names) => [empty({ title: "Put the figures that you watch on one page",
-  text: "Charts of cost, tokens, latency, errors, scores or any number of your calls, by any field. Begin with one of these:" }),
+const templates = (names) => [empty({ title: "Keep the numbers you watch on one page",
+  text: "Chart cost, tokens, latency, errors, scores or any number in your calls, grouped by any field. Start with one of these:" }),
 templateCards(names)];
 
 function templateCards(names, done = () => {}) {
@@ -54,7 +54,7 @@ function templateCards(names, done = () => {}) {
   const one = (name, text, template) => h("button.templatecard", { type: "button", onclick: () => make(template), ...limits("write") }, h("b", name),
     h("span", text));
   return h("div.templates", TEMPLATES.map((template) => one(template[0], template[1], template)),
-    one("Empty", "Begin with nothing", null));
+    one("Empty", "Start from scratch", null));
 }
 
 function chooseTemplate(names) {
@@ -63,15 +63,15 @@ function chooseTemplate(names) {
 
 /** Read a dashboard from a file or a text; the server says what is wrong in it. */
 function importDashboard(names) {
-  form("Import a dashboard", [{ name: "text", label: "JSON", type: "textarea", required: true, rows: 12, spellcheck: "false",
-    hint: "What “Export” of a dashboard gave, from here or from another server" }], {
+  form("Import dashboard", [{ name: "text", label: "JSON", type: "textarea", required: true, rows: 12, spellcheck: "false",
+    hint: "The JSON of an exported dashboard, from this or another server" }], {
     action: "Import",
     submit: async ({ text }) => {
       let value;
       try {
         value = plain(JSON.parse(text));
       } catch (error) {
-        throw new Error(`This is no JSON: ${error.message}`);
+        throw new Error(`Not valid JSON: ${error.message}`);
       }
       if (!value || typeof value !== "object" || !Array.isArray(value.charts)) throw new Error("charts: a list is missing");
       const name = await storeDashboard(objectNameOf(String(value.name || "dashboard"), names), value);

@@ -65,11 +65,11 @@ function versionBody(name, state, versions, reload) {
 
 function bodyOf(name, data, versions, reload) {
   if (!data.table) return empty(
-    { title: "No table", text: "The rows of this version are not stored as a table, so that they cannot be shown here." });
+    { title: "No table", text: "The rows of this version are not stored as a table and cannot be shown here." });
   const publish = async (sheet) => {
     if (!(await publishDialog({ name, version: data.version, table: data.table, sheet }))) return;
     setQuery({ v: null, sort: null, filter: null, find: null, compare: null });
-    toast("A new version is published");
+    toast("New version published");
     reload();
   };
   const { element, sheet } = datasetEditor({ name, table: data.table, publish });
@@ -89,7 +89,7 @@ function badges(data) {
   if (!data) return null;
   const { version, table: rows } = data;
   return h("span.headbadges", h("span.badge.good", `v${version.version_index}`),
-    version.is_latest ? null : h("span.badge.warn", "not the newest"),
+    version.is_latest ? null : h("span.badge.warn", "not the latest"),
     h("span.count", rowsText(rows?.count ?? 0)),
       h("span.faint.mono.wide", { title: version.digest }, version.digest.slice(0, 8)));
 }
@@ -126,9 +126,9 @@ function actions(name, data, reload) {
       { iconName: "download" }),
     menu(null, () => [
       [`Delete v${version.version_index}`, () => remove([version.digest], `Delete v${version.version_index}?`,
-        "Calls and evaluations that refer to this version cannot read it any more."), { iconName: "trash", danger: true, needs: "delete" }],
+        "Calls and evaluations that use it can no longer read it. This cannot be undone."), { iconName: "trash", danger: true, needs: "delete" }],
       ["Delete dataset", () => remove(null, `Delete ${name}?`,
-        "All its versions go. Calls and evaluations that refer to them cannot read them any more."),
+        "All versions will be deleted. Calls and evaluations that use them can no longer read them. This cannot be undone."),
         { iconName: "trash", danger: true, needs: "delete" }],
     ], { label: "More" }),
   ];
@@ -153,8 +153,8 @@ function usedBy(name, versions) {
     (rows) => (rows.length ? h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Evaluations" },
     table({ columns: () => columns, rows: () => rows, key: ({ evaluation }) => evaluation.digest,
     label: "Evaluations that use the dataset", keyboard: false }))
-    : empty({ title: "No evaluation uses it yet",
-      text: "Give the dataset to an evaluation, and it is listed here with its runs.", code: evaluationLines(name) })));
+    : empty({ title: "No evaluations yet",
+      text: "Evaluations that use this dataset appear here with their runs.", code: evaluationLines(name) })));
 }
 
 const evaluationLines = (name) => [

@@ -29,9 +29,9 @@ export function datasetChanges(versions, version) {
     () => (other() ? [h("div.bar-of-tools", pick, () => state.data.value && figures(state.data.value)),
     loaded(state, (found) =>
       (found.changes.length ? changeTable(found)
-      : empty({ title: "The rows are the same", text: "These versions differ in nothing but their names and labels." })))]
+      : empty({ title: "The rows are the same", text: "These versions differ only in their names and labels." })))]
     : empty({ title: "Only one version",
-      text: "Edit the rows and publish: this shows what changed between any two versions." })));
+      text: "Edit the rows and publish a version to see what changed." })));
 }
 
 async function load([before, after], abort) {
@@ -52,7 +52,7 @@ function figures({ changes, same, key, isCut }) {
   return h("div.legend", h("span.badge.good", `${int(count("added"))} added`),
     h("span.badge.warn", `${int(count("changed"))} changed`),
     h("span.badge.error", `${int(count("removed"))} removed`), h("span", `${int(same)} the same`),
-    h("span.faint", key ? `rows matched by ${key}` : "rows matched by place", isCut && `, only the first ${int(MOST)} rows`));
+    h("span.faint", key ? `rows matched by ${key}` : "rows matched by position", isCut && `, only the first ${int(MOST)} rows`));
 }
 
 function changeTable({ changes }) {

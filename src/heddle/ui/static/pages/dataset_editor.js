@@ -109,7 +109,7 @@ async function askColumn(sheet) {
     { name: "name", label: "Name", required: true, autofocus: true },
     { name: "kind", label: "Holds", options: KINDS, value: "text" },
   ], { action: "Add column",
-    submit: ({ name }) => { if (taken(name.trim())) throw new Error("There is a column with this name"); } });
+    submit: ({ name }) => { if (taken(name.trim())) throw new Error("A column with this name exists"); } });
   if (answer) sheet.addColumn(answer.name.trim(), answer.kind);
 }
 
@@ -132,8 +132,8 @@ function columnMenu(sheet, column) {
 async function askFilter(column) {
   const { filters } = asked();
   const answer = await form(`Filter by ${column.name}`, [{
-    name: "text", label: "Rows whose cell", autofocus: true, value: filters.find(([key]) => key === column.key)?.[1] ?? "",
-    hint: "contains this text; or =this, !=this, >5, <=5, empty",
+    name: "text", label: "Cell value", autofocus: true, value: filters.find(([key]) => key === column.key)?.[1] ?? "",
+    hint: "Text that it contains, or =this, !=this, >5, <=5, empty",
   }], { action: "Filter" });
   if (!answer) return;
   const next = filters.filter(([key]) => key !== column.key);
@@ -146,7 +146,7 @@ async function askName(sheet, column) {
     [{ name: "name", label: "Name", required: true, value: column.name, autofocus: true }], { action: "Rename" });
   const name = answer?.name.trim();
   if (!name || name === column.name) return;
-  if (sheet.columns.peek().some((other) => other.name === name)) toast("There is a column with this name", { kind: "error" });
+  if (sheet.columns.peek().some((other) => other.name === name)) toast("A column with this name exists", { kind: "error" });
   else sheet.rename(column.key, name);
 }
 
@@ -167,7 +167,7 @@ function toolbar({ sheet, view, source, told, publish }) {
     ];
   };
   const discard = async () => {
-    if (await confirm("Discard all edits?", "What is not published is lost.", { action: "Discard" })) sheet.reset();
+    if (await confirm("Discard all edits?", "Unpublished edits will be lost.", { action: "Discard" })) sheet.reset();
   };
   return h("div.bar-of-tools",
     searchBox("Find in rows", query("find") ?? "", debounced((text) => setQuery({ find: text, sort: null }))),
@@ -226,9 +226,9 @@ function starter(sheet, view) {
     if (sheet.columns.peek().length) { sheet.append([{}]); view.focusGrid(); }
   };
   return h("div.empty", h("h2", "No rows yet"),
-    h("p", "Import a file or calls, or begin with a column and type. Nothing is stored before you publish a version."),
+    h("p", "Import a file or calls, or add a column and start typing. Nothing is stored until you publish a version."),
     h("div.actions", button("Import rows", () => importRows(sheet), { kind: "primary", iconName: "data" }),
-      button("Add a column", start, { iconName: "add" })));
+      button("Add column", start, { iconName: "add" })));
 }
 
 function statusBar(sheet, view, listed, told) {
@@ -236,13 +236,13 @@ function statusBar(sheet, view, listed, told) {
     if (!sheet.count()) return "";
     const { row, column, toRow, toColumn } = view.cursor.value;
     const cells = (Math.abs(toRow - row) + 1) * (Math.abs(toColumn - column) + 1);
-    return cells > 1 ? `${int(cells)} cells chosen` : `row ${int(row + 1)}, ${sheet.columns.value[column]?.name ?? ""}`;
+    return cells > 1 ? `${int(cells)} cells selected` : `row ${int(row + 1)}, ${sheet.columns.value[column]?.name ?? ""}`;
   };
   return h("div.gridstatus",
     h("span", () => `${int(sheet.count())} ${listed.value?.scan ? "shown" : sheet.count() === 1 ? "row" : "rows"}`),
     h("span.one-line", place),
     h("span.grow"), () => told.value.added.length > 0 && !told.value.any
-      && h("span", "A new column is stored once a cell of it is filled."),
+      && h("span", "A new column is saved once one of its cells has a value."),
     h("span.hints", h("kbd", "Enter"), "edit ", h("kbd", "Del"), "clear ", h("kbd", "Ctrl"), h("kbd", "Z"), "undo ",
       h("kbd", "Ctrl"), h("kbd", "D"), "duplicate ", h("kbd", "Alt"), h("kbd", "↓"), "column ", h("kbd", "Esc"), h("kbd", "Tab"),
       "leave"));

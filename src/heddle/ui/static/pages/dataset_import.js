@@ -31,7 +31,7 @@ function rowSource(rows, problem) {
       if (dropped) take(await dropped.text(), dropped.name);
     },
   }, h("b", "Choose a file, or drop one here"),
-    h("small", "CSV, TSV, JSON or JSON lines; the first line of a table names its columns"),
+    h("small", "CSV, TSV, JSON or JSON lines; the first line of a table holds the column names"),
   h("input", { type: "file", accept: ".csv,.tsv,.json,.jsonl,.ndjson,.txt", "aria-label": "File", onchange: async (event) => {
     const chosen = event.target.files[0];
     if (chosen) take(await chosen.text(), chosen.name);
@@ -41,7 +41,7 @@ function rowSource(rows, problem) {
     placeholder: 'question,expected\nWhat is 2 + 2?,4\n\nor {"question": "…"} per line',
     oninput: (event) => take(event.target.value, "") });
   return [
-    segments("Where the rows come from", [["file", "File"], ["text", "Paste text"], ["calls", "Calls"]], () => kind.value,
+    segments("Source of the rows", [["file", "File"], ["text", "Paste text"], ["calls", "Calls"]], () => kind.value,
       (value) => { kind.value = value; rows.value = []; problem.value = ""; }),
     () => ({ file, text: pasted, calls: () => fromCalls(rows, problem) })[kind.value](),
   ];
@@ -61,7 +61,7 @@ function fromCalls(rows, problem) {
       const found = await lines("/calls/stream_query", { filter, limit: Math.min(10_000, Number(count.value) || 100),
         columns: ["inputs", "output"], sort_by: [{ field: "started_at", direction: "desc" }] });
       rows.value = found.map(({ inputs, output }) => ({ ...plainInputs(inputs), output: output ?? null }));
-      problem.value = found.length ? "" : "No calls fit.";
+      problem.value = found.length ? "" : "No matching calls.";
     } catch (error) {
       problem.value = error.message;
     }
@@ -95,7 +95,7 @@ export function importDialog() {
   const [rows, problem, mode] = [signal([]), signal(""), signal("append")];
   return dialog("Import rows", (close) => [
     rowSource(rows, problem), () => problem.value && h("p.problem", { role: "alert" }, problem.value), preview(rows),
-    h("div.actions", segments("What happens to the rows that are there",
+    h("div.actions", segments("Existing rows",
       [["append", "Add to the rows"], ["replace", "Replace all rows"]], () => mode.value, (value) => { mode.value = value; }),
       h("span.grow"), button("Cancel", () => close()),
       h("button.button.primary",

@@ -177,8 +177,8 @@ export function publishDialog({ name, version, table, sheet }) {
 function conflict({ version, size }, mine) {
   return h("div.notice", { role: "alert" }, h("b", `There is a newer version: v${version.version_index}`),
     h("p", `Your edits are based on v${mine.version_index}. `, size !== null
-      ? "The rows that you edited are the same there, so your edits can be applied to it."
-      : "Rows that you edited differ there, so your edits cannot be applied to it. Publishing over it leaves its changes out."));
+      ? "The rows you edited are the same there, so your edits can be applied to it."
+      : "Rows you edited differ there, so your edits cannot be applied to it. Publishing over it discards its changes."));
 }
 
 /** A summary of the edits, with counts and the first changed cells. */
@@ -200,7 +200,7 @@ function changesOf(edits, sheet) {
       .map(([count, text, kind]) => h("span.badge", { class: kind }, `${int(count)} ${count === 1 ? "row" : "rows"} ${text}`))),
     columns.length > 0 && h("ul.plainlist", columns.map((text) => h("li", cut(text, 200)))),
     cells.length > 0 && h("ul.celldiff", { tabindex: 0, "aria-label": "Changed cells" }, cells.slice(0, 30)),
-    told.rewrites && h("p.dim", "Renaming or deleting a column writes every row anew."),
+    told.rewrites && h("p.dim", "Renaming or deleting a column rewrites every row."),
   ];
 }
 

@@ -72,7 +72,7 @@ function list(all) {
   ].filter(Boolean);
   const sort = (key) => setQuery({ sort: order().key === key && !order().descending ? `-${key}` : key });
   return [
-    h("div.bar-of-tools", searchBox("Find a dataset", query("q") ?? "", (text) => setQuery({ q: text })),
+    h("div.bar-of-tools", searchBox("Search datasets", query("q") ?? "", (text) => setQuery({ q: text })),
       all.length === MOST && h("span.dim", `the newest ${int(MOST)}`)),
     h("div.tablebox.datasetlist", { tabindex: 0, role: "region", "aria-label": "Datasets" },
       table({ resizable: true, columns: () => columns, rows: shown, key: (row) => row.object_id, label: "Datasets", href, order, onsort: sort })),
@@ -84,7 +84,7 @@ const href = (row) => link(path`/datasets/${row.object_id}`);
 function nothing(create) {
   return empty({
     title: "No datasets yet",
-      text: "A dataset is a list of versioned rows to evaluate models on. Make one from a file or from calls here, or publish:",
+      text: "A dataset is a list of versioned rows to evaluate models on. Create one here from a file or from calls, or publish one:",
     code: ["import os", `os.environ["WANDB_BASE_URL"] = "${serverAddress()}"`, "import weave", "", `weave.init("${projectId()}")`,
       'rows = [{"question": "What is 2 + 2?", "expected": "4"}]',
         'weave.publish(weave.Dataset(name="questions", rows=rows))'].join("\n"),

@@ -39,7 +39,7 @@ export default function Errors() {
       if (!state.data.value) return skeleton(8);
       return groups.value.length ? untrack(() => list(context)) : nothing();
     },
-    () => (state.data.value?.more ? h("p.dim", `The first ${MOST} groups in this order; a shorter time shows the others.`) : null),
+    () => (state.data.value?.more ? h("p.dim", `The first ${MOST} groups. Choose a shorter time range to see others.`) : null),
   ], { fixed: true });
 }
 
@@ -52,7 +52,7 @@ function list(context) {
     label: "Errors", resizable: true, rows: () => groups.value, key: nameOf, onopen: open, columns: () => [
       { key: "error", label: "Error", width: "auto", render: errorCell },
       { key: "op", label: "Operation", width: "180px", render: ({ op }) => h("span.one-line", { title: op, dir: "auto" }, op) },
-      { key: "trend", label: "Trend", width: "120px", title: "Calls in equal parts of the time", render: trendCell },
+      { key: "trend", label: "Trend", width: "120px", title: "Calls over time", render: trendCell },
       { key: "calls", label: "Calls", width: "84px", number: true, render: (group) => h("a", { href: callsOf(group, range.peek()),
         title: "Show these calls" }, int(group.calls)) },
       { key: "traces", label: "Traces", width: "74px", number: true, render: ({ traces }) => int(traces) },
@@ -77,7 +77,7 @@ function errorCell(group) {
 }
 
 function trendCell({ trend, calls }) {
-  return spark(trend, { color: "var(--error)", label: `${int(calls)} calls, ${int(Math.max(...trend))} at most in one part of the time` });
+  return spark(trend, { color: "var(--error)", label: `${int(calls)} calls, ${int(Math.max(...trend))} at most per interval` });
 }
 
 const instant = (seconds) => h("time", { title: when(seconds) }, ago(seconds));
@@ -87,7 +87,7 @@ const runner = (group, { range, state }) => async (action) =>
   (await import("./errors_group.js")).run(action, group, range.peek(), state.reload);
 
 function nothing() {
-  return empty({ title: "No call failed in this time", text: "Calls that end with an exception show here in groups: by their "
-    + "op, the type of the exception, its message without numbers, ids and quoted values, and the innermost frame.",
-    action: button("Look at all time", () => setQuery({ t: "all", t0: null, t1: null })) });
+  return empty({ title: "No failed calls in this time range", text: "Failed calls appear here, grouped by op, exception type, message "
+    + "(without numbers, ids and quoted values) and innermost frame.",
+    action: button("Show all time", () => setQuery({ t: "all", t0: null, t1: null })) });
 }

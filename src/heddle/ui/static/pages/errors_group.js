@@ -101,9 +101,9 @@ function gate(group, { filter, query: chosen }) {
     "  | python3 -c 'import json, sys; n = json.load(sys.stdin)[\"count\"]; sys.exit(f\"{n} calls failed again\" if n else 0)'",
   ].join("\n");
   return dialog("Gate in CI", () => [
-    h("p", "This fails a job when a call has failed in this way again since now. Run it after the tests that trace to this "
+    h("p", "This fails a CI job if this error occurs again from now on. Run it after the tests that trace to this "
       + "project, or after a deployment."),
     codeBlock(command),
-    field("Exit codes", h("span.dim", "0: no such call. 1: there are some, or the server did not answer.")),
+    field("Exit codes", h("span.dim", "0: no such error. 1: the error occurred, or the server did not answer.")),
   ], { wide: true });
 }

@@ -95,8 +95,8 @@ function body({ run, values, totals, progress }) {
     return rows.value
       ? examples(found())
       : empty({
-          title: "No row is answered yet",
-          text: run.status === "running" ? "Rows appear here as they are done." : "The run ended before any row was answered.",
+          title: "No rows answered yet",
+          text: run.status === "running" ? "Rows appear here as they finish." : "The run ended before any row was answered.",
         });
   };
   const [list, panel] = tabs("Run", [
@@ -109,7 +109,7 @@ function body({ run, values, totals, progress }) {
 
 const missing = () =>
   empty({
-    title: "There is no such run",
-    text: "It may have been deleted, or it belongs to another project.",
+    title: "Run not found",
+    text: "It may have been deleted, or belong to another project.",
     action: h("a.button", { href: link("/evaluations") }, "All evaluation runs"),
   });

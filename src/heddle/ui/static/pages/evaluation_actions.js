@@ -30,8 +30,8 @@ export function actions(run, state, values) {
         isRunning || run.isOfServer ? null : ["Train on these answers…", () => train(run, values), { iconName: "models", needs: "write" }],
         ["Gate in CI…", () => gate(run, measuresOf(values)), { iconName: "code" }],
         ["Open the trace", () => go(link(path`/traces/${run.trace}`)), { iconName: "calls" }],
-        isRunning ? ["Finish the run", () => finish(run, again), { iconName: "check", needs: "write" }] : null,
-        ["Delete the run", () => remove(run), { iconName: "trash", danger: true, needs: "delete" }],
+        isRunning ? ["Finish run", () => finish(run, again), { iconName: "check", needs: "write" }] : null,
+        ["Delete run", () => remove(run), { iconName: "trash", danger: true, needs: "delete" }],
       ],
       { label: "More", kind: "" },
     ),
@@ -67,7 +67,7 @@ async function train(run, values) {
 }
 
 async function cancel(run, again) {
-  await attempt(() => postProject("/evaluations/cancel", { call_id: run.id }), "Cancelling: rows that are stored stay");
+  await attempt(() => postProject("/evaluations/cancel", { call_id: run.id }), "Cancelling; stored rows are kept");
   again();
 }
 
@@ -84,8 +84,8 @@ async function rerun(run) {
 async function finish(run, again) {
   if (
     !(await confirm(
-      "Finish the run?",
-      "Its rows are summed up and it counts as ended. Do this when the program that ran it is gone.",
+      "Finish this run?",
+      "Its rows are summarized and it counts as finished. Use this when the program that ran it has stopped.",
       { action: "Finish", danger: false },
     ))
   )
@@ -95,7 +95,7 @@ async function finish(run, again) {
 }
 
 async function remove(run) {
-  if (!(await confirm("Delete the run?", "Its calls are deleted with it. Feedback stays."))) return;
+  if (!(await confirm("Delete this run?", "Its calls are deleted too; feedback is kept. This cannot be undone."))) return;
   const done = await attempt(
     () => send("DELETE", `/v2/${projectId()}/evaluation_runs?evaluation_run_ids=${encodeURIComponent(run.id)}`),
     "Run deleted",
@@ -128,8 +128,8 @@ async function rescore(run) {
       h(
         "p.dim",
         usable.length
-          ? "The stored answers are scored by these, as a new run. No model answers again."
-          : "There is no scorer that the server can run: make one on the page of scorers.",
+          ? "The stored answers are scored in a new run. The model is not asked again."
+          : "No scorer runs on the server yet. Create one on the Scorers page.",
       ),
       h(
         "fieldset",
@@ -182,7 +182,7 @@ const gate = (run, names) =>
     () => [
       h(
         "p",
-        "This evaluates the model anew on this server, compares it row by row with this run, and ends with 1 when it surely got worse: any CI can hold a change back with it.",
+        "This evaluates the model again on this server, compares it with this run row by row, and exits with 1 if it got significantly worse, so that CI can block the change.",
       ),
       codeBlock(gateCommand(run, names)),
       field("Exit codes", h("span.dim", "0: nothing got worse. 1: a regression. 2: nothing could be compared.")),

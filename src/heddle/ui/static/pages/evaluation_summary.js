@@ -40,7 +40,7 @@ export function summary({ run, totals, values, progress }) {
           .map((name) => distribution(name, totals())),
       ),
     card("About this run", null, about(run)),
-    card("Gate in CI", h("span", "Fails a job when a new run is surely worse than this one"), () => codeBlock(gateCommand(run, names()))),
+    card("Gate in CI", h("span", "Fails a CI job when a new run is significantly worse than this one"), () => codeBlock(gateCommand(run, names()))),
   );
 }
 
@@ -55,10 +55,10 @@ function tiles(totals, run) {
   return h(
     "div.tiles",
     tile("Rows", callsLink(int(rows), "The calls that answered and scored them", {}, { parent_id: run.id, op: ["contains", "predict"] }), trials === rows ? "one answer each" : `${int(trials)} answers`),
-    tile("Errors", errors ? h("a.plainlink", { href: runLink(run.id, { tab: "predictions", show: "failed" }) }, int(errors)) : "0", errors ? `of ${int(trials)} answers; they count in no score` : "every answer came"),
+    tile("Errors", errors ? h("a.plainlink", { href: runLink(run.id, { tab: "predictions", show: "failed" }) }, int(errors)) : "0", errors ? `of ${int(trials)} answers; not included in scores` : "no answer failed"),
     tile("Latency", written("latency", means.latency) || "–", "mean per answer"),
     tile("Tokens", written("tokens", means.tokens) || "–", "mean per answer"),
-    tile("Cost", written("cost", means.cost) || "–", means.cost === undefined ? "no price is known" : "mean per answer"),
+    tile("Cost", written("cost", means.cost) || "–", means.cost === undefined ? "no known price" : "mean per answer"),
   );
 }
 
@@ -74,7 +74,7 @@ function summaryCard(totals) {
       h("td.number", statistics(name, summary[name])), h("td", agreement(figures[name], totals)));
   return card(
     "Summary",
-    h("span", "Of the stored answers, and as the program that evaluated printed it"),
+    h("span", "From the stored answers, and as the evaluating program printed it"),
     h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Summary of the scores" },
       h("table.table.summarytable", { "aria-label": "Summary of the scores" },
         h("thead", h("tr", ["Measure", "Stored answers", "SDK", ""].map((text, index) =>
@@ -99,7 +99,7 @@ function statistics(name, summed) {
 
 function agreement(figure, { errors }) {
   if (figure?.agrees === undefined) return null;
-  if (!figure.agrees) return h("span.badge.error", { title: "The stored answers come to something else." }, "differs");
+  if (!figure.agrees) return h("span.badge.error", { title: "The stored answers give a different value." }, "differs");
   return figure.of > figure.count
     ? h("span.dim", `equal; the SDK counts ${errors === 1 ? "the failed answer" : `the ${int(errors)} failed answers`} as not true`)
     : h("span.dim", "equal");
@@ -116,7 +116,7 @@ function distribution(name, totals) {
     h("b", written(name, totals?.means[name])),
     bars({
       bins: () => bins,
-      label: `How ${measureLabel(name)} is spread over the rows`,
+      label: `Distribution of ${measureLabel(name)} over the rows`,
       height: 130,
       formatX: (value) => String(Number(value.toPrecision(4))),
       onpick: pick,

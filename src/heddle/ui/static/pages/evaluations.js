@@ -123,7 +123,7 @@ function body({ runs, shown, selection, context, state, baseline, isEmpty }) {
     h(
       "div.bar-of-tools",
       searchBox(
-        "Find a run",
+        "Search runs",
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
@@ -162,7 +162,7 @@ function body({ runs, shown, selection, context, state, baseline, isEmpty }) {
         shown.value.length
           ? null
           : empty({
-              title: "No run fits these filters",
+              title: "No runs match these filters",
               action: button("Show all runs", () => setQuery({ q: null, status: null, evaluation: null, view: null }, false)),
             }),
       () =>

@@ -13,7 +13,7 @@ import { keyText, serverAddress } from "../lib/setup.js";
 /** What the page says before there is any run. */
 export const TEACHING = () => ({
   title: "See which version answers better",
-  text: "An evaluation asks a model every row of a dataset and scores the answers. Run one from a program with the lines below, or make one here from a dataset and built-in scorers.",
+  text: "An evaluation runs a model on every row of a dataset and scores the answers. Run one from a program with the lines below, or create one here from a dataset and built-in scorers.",
   code: [
     "pip install weave",
     `export WANDB_BASE_URL=${serverAddress()} WANDB_API_KEY=${keyText()}`,
@@ -33,14 +33,14 @@ export const TEACHING = () => ({
     'asyncio.run(weave.Evaluation(name="first", dataset=rows, scorers=[right]).evaluate(shout))',
     "END",
   ].join("\n"),
-  action: h("p", "There is no dataset yet? ", h("a", { href: link("/datasets") }, "Make one"), ", from a file or from calls."),
+  action: h("p", "No dataset yet? ", h("a", { href: link("/datasets") }, "Create one"), " from a file or from calls."),
 });
 
 /** Ask for an evaluation and a model, start the run, and open it. */
 export async function newRun(about, onstart, preset = {}) {
   const latest = (about?.list ?? []).filter((object) => object.is_latest).reverse();
   if (!latest.length) {
-    toast("There is no evaluation yet: make one first");
+    toast("No evaluations yet: create one first");
     return newEvaluation(about, onstart);
   }
   const made = await dialog("Evaluate a model", (close) => {
@@ -72,10 +72,10 @@ export async function newRun(about, onstart, preset = {}) {
       { onsubmit: submit },
       h(
         "p.dim",
-        "The server asks the model every row and scores the answers by the built-in scorers and judges of the evaluation. Scorers that are code run only in programs.",
+        "The server runs the model on every row and scores the answers with the evaluation's built-in scorers and judges. Scorers written in code only run in programs.",
       ),
       field("Evaluation", which),
-      field("Model", [model.input, model.list], "Served here, provider/model, an adapter step, or the ref of a stored model."),
+      field("Model", [model.input, model.list], "A model served here, provider/model, an adapter step or the ref of a stored model."),
       problem,
       h(
         "div.actions",
@@ -101,7 +101,7 @@ export async function newEvaluation(about, onmade, preset = {}) {
     postProject("/objs/query", { filter: { base_object_classes: ["Scorer"], latest_only: true } }),
   ]);
   if (!datasets.objs.length) {
-    toast("There is no dataset yet: make one first");
+    toast("No datasets yet: create one first");
     go(link("/datasets"));
     return;
   }
@@ -109,7 +109,7 @@ export async function newEvaluation(about, onmade, preset = {}) {
   const made = await dialog("New evaluation", content, { wide: true });
   if (!made) return;
   onmade?.();
-  toast(`Evaluation ${made.object_id} stored`);
+  toast(`Evaluation ${made.object_id} created`);
   const { loadEvaluations } = await import("../lib/runs.js");
   newRun(await loadEvaluations(), onmade, { ...preset, name: made.object_id });
 }
@@ -161,7 +161,7 @@ function evaluationForm(datasets, stored, close, preset) {
     { onsubmit: submit },
     field("Name", name),
     field("Dataset", dataset,
-      "Each row asks by its messages (or prompt, input, question); scorers find the right answer in its column target."),
+      "The model gets a row's messages (or prompt, input, question); scorers compare its answer with the column target."),
     h(
       "fieldset",
       h("legend", h("b", "Scorers")),
@@ -177,12 +177,12 @@ function evaluationForm(datasets, stored, close, preset) {
         fresh.length ? [h("h3", "Built in"), fresh.map(([className, { says }]) => check(className, className, says))] : null,
       ),
     ),
-    field("Trials", trials, "How often each row is asked."),
+    field("Trials", trials, "Number of answers per row."),
     problem,
     h(
       "div.actions",
       button("Cancel", () => close()),
-      h("button.button.primary", { type: "submit" }, "Store evaluation"),
+      h("button.button.primary", { type: "submit" }, "Create evaluation"),
     ),
   );
 }

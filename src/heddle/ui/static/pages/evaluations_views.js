@@ -69,7 +69,7 @@ export function viewMenu(view, reload) {
 
 async function save(load) {
   const values = await form("Save this view", [{ name: "label", label: "Name", required: true }], {
-    text: "The filters and the order of this list, for everybody in the project.",
+    text: "Saves the filters and sort order of this list for everyone in the project.",
   });
   if (!values) return;
   const name =

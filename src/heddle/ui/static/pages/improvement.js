@@ -37,7 +37,7 @@ function head(improvement, state) {
   const crumbs = [["Improvements", link("/improvements")]];
   if (!improvement) return header({ crumbs, title: "Improvement" });
   const stop = async () => {
-    await attempt(() => postProject("/improvements/cancel", { id: improvement.id }), "It stops; what was made stays");
+    await attempt(() => postProject("/improvements/cancel", { id: improvement.id }), "Stopping; results so far are kept");
     state.reload();
   };
   return header({
@@ -96,7 +96,7 @@ function tiles(improvement) {
   return h(
     "div.tiles",
     tile("Held out", beforeAfter(improvement, "held_out") || "–", "before and after"),
-    tile("General", beforeAfter(improvement, "general") || "–", improvement.request.general ? "before and after" : "no set named"),
+    tile("General", beforeAfter(improvement, "general") || "–", improvement.request.general ? "before and after" : "no evaluation set"),
     tile("Step", at === undefined ? "–" : `${baseline.step} → ${at}`, improvement.model),
     tile("CPU time", duration(improvement.spent_seconds), `of ${duration(improvement.budget_seconds)}`),
   );
@@ -104,7 +104,7 @@ function tiles(improvement) {
 
 const NAMES = {
   select: "Weak calls",
-  baseline: "Policy before",
+  baseline: "Previous policy",
   rollouts: "Rollouts",
   training: "Training",
   gate: "Gate",
@@ -132,7 +132,7 @@ const DETAILS = {
     ["Weak calls", result.calls === undefined ? null : int(result.calls)],
     ["Trained on", dataset(result.train)],
     ["Held out", dataset(result.held_out)],
-    ...Object.entries(result.skipped ?? {}).map(([reason, count]) => [`Left out: ${reason}`, int(count)]),
+    ...Object.entries(result.skipped ?? {}).map(([reason, count]) => [`Skipped: ${reason}`, int(count)]),
   ],
   baseline: (result) => [
     ["Step", result.step],
@@ -156,11 +156,11 @@ const DETAILS = {
       `${condition} (${set.replace("_", "-")}): ${number(value)}`,
     ]),
   ],
-  promotion: (result) => [[result.reason ? "Not promoted" : "The name means step", result.reason ?? result.step]],
+  promotion: (result) => [[result.reason ? "Not promoted" : "Name now uses step", result.reason ?? result.step]],
   watch: (result, { request }) => [
     ["Monitor", request.watch?.monitor],
     ["Scores", result.scores === undefined ? null : int(result.scores)],
     ["Mean", result.mean == null ? null : number(result.mean)],
-    ["Taken back below", request.watch && number(request.watch.below)],
+    ["Rolled back below", request.watch && number(request.watch.below)],
   ],
 };

@@ -99,11 +99,11 @@ function list(state, rows) {
 }
 
 const teaching = (create) => ({
-  title: "Let weak calls train the model",
+  title: "Train a model on its weak calls",
   text:
-    "An improvement takes calls that scored low or failed, trains the model on a part of their chats with a scorer as the " +
-    "reward, compares it with the policy before on the rest and on a general set, promotes it, and takes it back when a " +
-    "monitor's scores fall. Start one here, or from a shell:",
+    "An improvement takes calls that scored low or failed, trains the model on part of their chats with a scorer as the " +
+    "reward, and compares it with the previous policy on the rest and on a general set. A better one is promoted, and rolled back " +
+    "if a monitor's scores drop. Start one here, or from a shell:",
   code: [
     `heddle improve start MODEL --server ${serverAddress()} --project ${projectId()} \\`,
     "  --monitor MONITOR --below 0.5 --scorer SCORER --general EVALUATION --budget 600",

@@ -69,15 +69,15 @@ function improvementForm({ models, scorers, monitors, evaluations }, close) {
     }
   };
   if (!models.length || !scorers.length) {
-    const missing = models.length ? "a scorer that runs on the server (page Scorers)" : "a trainable model (page Training jobs)";
-    return h("div", h("p", `An improvement needs ${missing}. Make one first.`), h("div.actions", button("Close", () => close())));
+    const missing = models.length ? "a scorer that runs on the server (Scorers page)" : "a trainable model (Training jobs page)";
+    return h("div", h("p", `An improvement needs ${missing}. Create one first.`), h("div.actions", button("Close", () => close())));
   }
   return h(
     "form",
     { onsubmit: submit },
     field("Model", model),
-    h("div.twofields", field("Weak by the monitor", monitor), field("Scores below", below)),
-    h("div.twofields", field("Weak by the error", error, "The id of a group on the page Errors."), field("Calls of the op", op)),
+    h("div.twofields", field("Weak calls by monitor", monitor), field("Scores below", below)),
+    h("div.twofields", field("Weak calls by error", error, "The id of a group on the Errors page."), field("Calls of the op", op)),
     h(
       "fieldset",
       h("legend", h("b", "Reward")),
@@ -91,11 +91,11 @@ function improvementForm({ models, scorers, monitors, evaluations }, close) {
     ),
     h(
       "div.twofields",
-      field("Target", target, "Where a call has what the scorer compares with."),
+      field("Target", target, "Path of the expected answer in a call."),
       field("Must not get worse", general, "An evaluation of what the model does well."),
     ),
     h("div.twofields", field("CPU seconds", budget), field("Learning rate", rate)),
-    h("div.twofields", field("Afterwards watch", watch), field("Take it back below", floor, "Of the mean of its newest 20 scores.")),
+    h("div.twofields", field("Watch afterwards", watch), field("Roll back below", floor, "Mean of the monitor's latest 20 scores.")),
     problem,
     h(
       "div.actions",

@@ -79,7 +79,7 @@ function remember(histories, engine) {
 const STATES = {
   ready: ["success", "ready"],
   loading: ["running", "loading"],
-  idle: ["waiting", "loads with the first request"],
+  idle: ["waiting", "loads on first request"],
   failed: ["failed", "failed"],
 };
 
@@ -126,7 +126,7 @@ function engineView(engine, history) {
       live_(
         "Waiting",
         (one) => int(one.waiting),
-        (one) => (one.preemptions ? `${int(one.preemptions)} were put off for memory` : "in the queue"),
+        (one) => (one.preemptions ? `${int(one.preemptions)} preempted for memory` : "in the queue"),
       ),
       live_(
         "KV in use",
@@ -141,7 +141,7 @@ function engineView(engine, history) {
       live_(
         "Step",
         (one) => (one.step_seconds_mean ? duration(one.step_seconds_mean) : "–"),
-        (one) => (one.aborted ? `${int(one.aborted)} requests were given up` : `${compact(one.steps)} steps`),
+        (one) => (one.aborted ? `${int(one.aborted)} requests aborted` : `${compact(one.steps)} steps`),
       ),
     ),
     engineCharts(history),
@@ -171,10 +171,10 @@ function teach(data) {
     title: data?.is_off ? "This server serves no model" : "The model cannot be served",
     text:
       `${sentence(data?.problem)}With a model, chats, training and evaluations need no other service, ` +
-      `and its queue, cache and speed show here.`,
+      `and its queue, cache and speed appear here.`,
     code: "pip install '.[inference]'\nheddle serve --model heddle-tiny",
     action: [
-      h("p", "Then ask it as any OpenAI client does:"),
+      h("p", "Then call it with any OpenAI client:"),
       codeBlock(
         `curl ${serverAddress()}/v1/chat/completions -H 'content-type: application/json' -H 'authorization: Bearer any' \\\n` +
           `  -d '{"model": "heddle-tiny", "messages": [{"role": "user", "content": "hello"}]}'`,

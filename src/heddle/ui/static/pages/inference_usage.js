@@ -69,7 +69,7 @@ export function usageCard(project) {
           )
         : h(
             "p.dim",
-            "Nothing was asked in this time. Every chat that this server answers is counted here",
+            "No requests in this time range. Every chat that this server answers is counted here",
             project ? [": ", h("a", { href: link("/playground") }, "ask something"), "."] : ".",
           ),
     ),
@@ -121,11 +121,11 @@ export function limitsCard() {
     const { defaults, data } = state.data.value;
     return card(
       "Limits",
-      button("Set a limit", () => setLimit(state), { iconName: "edit" }),
+      button("Set limit", () => setLimit(state), { iconName: "edit" }),
       h(
         "p.dim",
-        "How many completions a project or key may have at once, how many tokens a minute, and what it may send. " +
-          "Requests beyond that are answered 429.",
+        "Concurrent completions, tokens per minute and quotas of a project or key. " +
+          "Requests beyond them are rejected with 429.",
       ),
       h(
         "div.tablebox",
@@ -154,7 +154,7 @@ const LIMITS = [
         : h("span", { title: row.name }, h("b", row.name), h("span.dim", ` ${row.kind}`)),
   },
   { key: "concurrency", label: "At once", number: true, render: (row) => bound(row.concurrency) },
-  { key: "tokens", label: "Tokens a minute", number: true, render: (row) => bound(row.tokens_per_minute) },
+  { key: "tokens", label: "Tokens per minute", number: true, render: (row) => bound(row.tokens_per_minute) },
   { key: "quotas", label: "Quotas", render: (row) => (row.quotas === "none" ? h("span.dim", "none") : row.quotas) },
   { key: "running", label: "Running now", number: true, render: (row) => (row.name === null ? "" : int(row.running)) },
 ];
@@ -162,7 +162,7 @@ const LIMITS = [
 async function setLimit(state) {
   const whole = (text) => (text === "" ? null : Number(text));
   const done = await form(
-    "Set a limit",
+    "Set limit",
     [
       {
         name: "kind",
@@ -180,9 +180,9 @@ async function setLimit(state) {
         autocomplete: "off",
         hint: "entity/project, or the id of a key.",
       },
-      { name: "concurrency", label: "Completions at once", type: "number", min: 0, hint: "Empty: the setting's; 0: no limit." },
-      { name: "tokens", label: "Tokens a minute", type: "number", min: 0, hint: "Empty: the setting's; 0: no limit." },
-      { name: "quotas", label: "Quotas", autocomplete: "off", hint: "Such as all requests 600/minute. Empty: the setting's; none: no quota." },
+      { name: "concurrency", label: "Concurrent completions", type: "number", min: 0, hint: "Leave empty for the server's setting; 0 means no limit." },
+      { name: "tokens", label: "Tokens per minute", type: "number", min: 0, hint: "Leave empty for the server's setting; 0 means no limit." },
+      { name: "quotas", label: "Quotas", autocomplete: "off", hint: "For example all requests 600/minute. Leave empty for the server's setting; none means no quota." },
     ],
     {
       submit: ({ kind, name, concurrency, tokens, quotas }) =>

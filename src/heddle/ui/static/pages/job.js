@@ -68,8 +68,8 @@ function show(first) {
         newest.value
           ? null
           : empty({
-              title: "No job yet",
-              text: "This model answers as its base model does. Its curves begin with the first job.",
+              title: "No jobs yet",
+              text: "This model still answers like its base model. Its curves appear with the first job.",
               action: h("a.button", { href: link("/training") }, "How to train it"),
             }),
       h(
@@ -181,12 +181,12 @@ function cancelButton(newest) {
   const cancel = async () => {
     const job = newest.peek();
     if (
-      !(await confirm("Cancel this job?", "It ends after its gradient step, within seconds. The steps before it stay.", {
-        action: "Cancel the job",
+      !(await confirm("Cancel this job?", "It stops after the current gradient step. Earlier steps are kept.", {
+        action: "Cancel job",
       }))
     )
       return;
-    await attempt(() => send("POST", path`/v1/preview/training-jobs/${job.id}` + "/cancel"), "The job is being cancelled");
+    await attempt(() => send("POST", path`/v1/preview/training-jobs/${job.id}` + "/cancel"), "Cancelling the job");
   };
   return () =>
     newest.value?.ended_at === null && newest.value.kind !== "tinker" && !newest.value.cancel_asked

@@ -190,7 +190,7 @@ export function comparePicker(models, chosen, own) {
           h("bdi", name),
           h(
             "button",
-            { type: "button", "aria-label": `Take ${name} away`, onclick: () => put(ids().filter((other) => other !== id)) },
+            { type: "button", "aria-label": `Remove ${name}`, onclick: () => put(ids().filter((other) => other !== id)) },
             "×",
           ),
         ),

@@ -145,9 +145,9 @@ function nothingLearned(data) {
   if (data.num_groups_trainable !== 0) return null;
   const why =
     data["data/equal_reward_groups"] === data.num_groups_submitted
-      ? "the answers of each group earned the same, so that none was better."
+      ? "all answers of each group got the same reward, so none was better."
       : data["data/dropped_choices_without_logprobs"]
-        ? "the answers were stored without the probabilities of their tokens. Trainable models give them to rollouts; others must be asked for them."
+        ? "the answers were stored without token probabilities. Trainable models return them for rollouts; request them from other models."
         : "no group had answers to compare.";
   return h("p.worse", `Nothing was learned: ${why}`);
 }
@@ -193,7 +193,7 @@ export function logTab(run, chosen, events) {
         ...data.events.map(eventLine),
         ...run.value.logs.filter(({ step }) => step === chosen.value?.step).map(clientLine),
       ].sort((a, b) => b.at - a.at);
-      if (!lines.length) return h("p.dim", "The job waits; its first line comes when its data is prepared.");
+      if (!lines.length) return h("p.dim", "Waiting for the data of the job. Its log appears once it is prepared.");
       return h(
         "ol.loglines",
         { tabindex: 0, "aria-label": "Log" },

@@ -92,9 +92,9 @@ function actions(run, row) {
     h("a.button.quiet", { href, "aria-label": `${text}, step ${row.step}`, title: text }, icon(name));
   return h(
     "span.rowactions",
-    quiet(link("/playground", { model: address }), "play", "Ask it in the playground"),
+    quiet(link("/playground", { model: address }), "play", "Try it in the playground"),
     row.job_id && run.value.jobs[0]?.kind !== "tinker"
-      ? quiet(link("/trajectories", { model: run.value.id, step: row.step }), "trajectory", "Trajectories that made it")
+      ? quiet(link("/trajectories", { model: run.value.id, step: row.step }), "trajectory", "Training trajectories")
       : null,
     button(null, () => attempt(() => evaluate(address)),
       { kind: "quiet", iconName: "evaluate", label: `Evaluate step ${row.step}`, needs: "write" }),
@@ -105,7 +105,7 @@ function actions(run, row) {
       : button(null, () => makeLatest(run, row.step), {
           kind: "quiet",
           iconName: "undo",
-          label: `Let the name mean step ${row.step}`,
+          label: `Make step ${row.step} current`,
           needs: "write",
         }),
   );
@@ -135,15 +135,15 @@ async function makeLatest(run, step) {
   const { id, name } = run.peek();
   if (
     !(await confirm(
-      `Let ${name} mean step ${step}?`,
-      "Who asks for the bare name gets this step at once, and the next job trains it further. Nothing is deleted.",
+      `Use step ${step} for ${name}?`,
+      "Requests for the bare name use this step at once, and the next job continues from it. Nothing is deleted.",
       { action: `Use step ${step}`, danger: false },
     ))
   )
     return;
   const changed = await attempt(
     () => send("POST", path`/v1/preview/models/${id}` + "/rollback", { step }),
-    `${name} means step ${step} now`,
+    `${name} now uses step ${step}`,
   );
   if (changed) run.value = { ...run.peek(), latest_step: step };
 }

@@ -36,7 +36,7 @@ export default function Leaderboard({ name }) {
       data.board
         ? untrack(() => standing(data))
         : empty({
-            title: "There is no such leaderboard",
+            title: "Leaderboard not found",
             action: h("a.button", { href: link("/leaderboards") }, "All leaderboards"),
           }),
     ),
@@ -45,7 +45,7 @@ export default function Leaderboard({ name }) {
 
 function actions(board, state) {
   const remove = async () => {
-    if (!(await confirm("Delete the leaderboard?", "All its versions are deleted. The runs stay."))) return;
+    if (!(await confirm("Delete this leaderboard?", "All versions will be deleted. Runs are kept. This cannot be undone."))) return;
     const done = await attempt(() => postProject("/obj/delete", { object_id: board.name }), "Leaderboard deleted");
     if (done) go(link("/leaderboards"));
   };
@@ -66,8 +66,8 @@ const newest = (row, index) => row.cells[index]?.[0]?.value ?? null;
 function standing({ board, rows }) {
   if (!rows.length)
     return empty({
-      title: "No model is ranked yet",
-      text: "Models appear as soon as a run of one of the evaluations has ended.",
+      title: "No models ranked yet",
+      text: "Models appear once a run of one of the evaluations has finished.",
       action: h("a.button.primary", { href: link("/evaluations") }, "Evaluations"),
     });
   const order = computed(() => {
@@ -98,7 +98,7 @@ function standing({ board, rows }) {
       "div.bar-of-tools",
       h(
         "span.dim",
-        `${int(rows.length)} ${rows.length === 1 ? "model" : "models"}, ${board.columns.length} ${board.columns.length === 1 ? "metric" : "metrics"}; the newest run of each counts`,
+        `${int(rows.length)} ${rows.length === 1 ? "model" : "models"}, ${board.columns.length} ${board.columns.length === 1 ? "metric" : "metrics"}; the latest run of each counts`,
       ),
       h("span.grow"),
       button("Compare the best", () => compareBest(ranked.value, order.value.index), {
@@ -166,7 +166,7 @@ function metricColumn(column, index, rows) {
     key: String(index),
     sort: true,
     number: true,
-    title: `${column.scorer}.${column.path}${column.isLess ? ", less is better" : ""}\n${column.evaluation}`,
+    title: `${column.scorer}.${column.path}${column.isLess ? ", lower is better" : ""}\n${column.evaluation}`,
     label: h(
       "span.measure",
       h("small", label.small),

@@ -19,10 +19,10 @@ export async function editLeaderboard(board) {
   const named = [...new Set(board?.columns.map((column) => column.evaluation) ?? [])].filter((ref) => ref && !about.byRef.has(ref));
   evaluations.push(...named.map((ref) => ({ ref, object_id: parseRef(ref)?.name ?? ref, gone: true })));
   if (!evaluations.length) {
-    toast("There is no evaluation yet: make one first");
+    toast("No evaluations yet: create one first");
     return null;
   }
-  return dialog(board ? "Edit the leaderboard" : "New leaderboard", (close) => editor(board, evaluations, close), { wide: true });
+  return dialog(board ? "Edit leaderboard" : "New leaderboard", (close) => editor(board, evaluations, close), { wide: true });
 }
 
 function editor(board, evaluations, close) {
@@ -49,7 +49,7 @@ function editor(board, evaluations, close) {
     try {
       const chosen = columns.peek().map(({ column }) => column);
       if (!chosen.length || chosen.some((column) => !column.scorer))
-        throw new Error("Every metric needs a choice; there must be one at least");
+        throw new Error("Add at least one metric, and complete each of them");
       close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen, after: board?.digest ?? null }));
     } catch (error) {
       problem.textContent = error.message;
@@ -65,7 +65,7 @@ function editor(board, evaluations, close) {
       h("legend", h("b", "Metrics")),
       list,
       button(
-        "Add a metric",
+        "Add metric",
         () => {
           columns.value = [...columns.value, fresh()];
         },
@@ -129,7 +129,7 @@ function columnEditor({ column }, evaluations, remove) {
         { "aria-label": "Metric", required: true, onchange: (event) => choose(event.target.value) },
         metrics.value.length
           ? metrics.value.map(({ text }) => h("option", { value: text, selected: text === current() }, text))
-          : h("option", { value: "" }, loading.value ? "Loading…" : "no run has ended yet"),
+          : h("option", { value: "" }, loading.value ? "Loading…" : "no finished runs yet"),
       ),
     h(
       "label",
@@ -140,9 +140,9 @@ function columnEditor({ column }, evaluations, remove) {
           column.isLess = event.target.checked;
         },
       }),
-      "less is better",
+      "lower is better",
     ),
-    button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove the metric" }),
+    button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove metric" }),
   );
 }
 

@@ -85,7 +85,7 @@ function list(boards) {
 
 const teaching = (create) => ({
   title: "Rank models by what you measure",
-  text: "A leaderboard puts the models of one or more evaluations in an order. Choose the metrics here, or publish one from a program:",
+  text: "A leaderboard ranks the models of one or more evaluations. Choose the metrics here, or publish one from a program:",
   code: [
     "import weave",
     "from weave.flow import leaderboard",

@@ -27,13 +27,13 @@ export default function Login(logo, done) {
 /** The same as a dialog over the page that is open, which stays as it is; resolves to who logged in, or null. */
 export function logInAgain() {
   return dialog("Your session has ended", (close) => [
-    h("p", "Log in again to go on where you are. What this page holds is kept."), h("div.logagain", config.sign_in && signInButton(), keyForm(close))]);
+    h("p", "Log in again to continue. Nothing on this page is lost."), h("div.logagain", config.sign_in && signInButton(), keyForm(close))]);
 }
 
 const PROBLEMS = {
-  no_role: "You signed in, but none of your groups has a role here. Ask whoever runs this server.",
-  kept_out: "You signed in, but an admin of this server keeps you out.",
-  failed: "The sign-in did not succeed. Try again; the audit log says why.",
+  no_role: "You signed in, but none of your groups has a role here. Ask an admin of this server.",
+  kept_out: "You signed in, but an admin of this server has blocked you.",
+  failed: "Sign-in failed. Try again; the audit log has the reason.",
 };
 
 /** Leads to the provider, and back to the page that is open. */
@@ -79,7 +79,7 @@ function keyForm(done) {
 
 function howTo() {
   return h("details", h("summary", "I have no key"),
-    h("p.dim", "Whoever runs this server makes one for you in Settings, or on its machine. The key is shown once:"),
+    h("p.dim", "An admin of this server can create one for you, in Settings or on its machine. It is shown only once:"),
     codeBlock("heddle keys create --user NAME"),
     h("p.dim", `SDKs take the same key: set WANDB_API_KEY, and WANDB_BASE_URL=${location.origin}${config.root}.`));
 }

@@ -40,7 +40,7 @@ export default function Metrics() {
         h("div.metriccards", () =>
           found.value.length
             ? found.value.slice(0, most.value).map((metric) => metricCard(metric, ends, hover))
-            : empty({ title: "No metric has this name" })),
+            : empty({ title: "No matching metrics" })),
         () =>
           found.value.length > most.value
             ? button(`Show ${int(Math.min(AT_ONCE, found.value.length - most.value))} more`, () => {
@@ -68,7 +68,7 @@ function endsOf({ from, to }, metrics) {
 function nothingYet() {
   return empty({
     title: "No metrics yet",
-    text: "Send the metrics of OpenTelemetry here: of GenAI libraries, of Claude Code, of your own program.",
+    text: "Send OpenTelemetry metrics here, from GenAI libraries, Claude Code or your own program.",
     code: [
       `export OTEL_EXPORTER_OTLP_ENDPOINT=${serverAddress()}`,
       `export OTEL_EXPORTER_OTLP_HEADERS=project_id=${projectId()}`,

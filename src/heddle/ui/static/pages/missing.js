@@ -8,7 +8,7 @@ import { siteLink } from "../lib/router.js";
 export default function Missing() {
   title("Not found");
   return page({ title: "Not found" }, empty({
-    title: "There is no such page", text: "The address may be mistyped, or what it showed is gone.",
+    title: "Page not found", text: "The address may be mistyped, or the page was deleted.",
     action: h("a.button", { href: siteLink("/") }, "All projects"),
   }));
 }

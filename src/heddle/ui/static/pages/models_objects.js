@@ -62,7 +62,7 @@ function nothing() {
     title: "No Model objects yet",
     text:
       "A weave.Model keeps code and settings together: each change is a version, " +
-      "and an evaluation says which version it ran.",
+      "and each evaluation records which version it ran.",
     code: [
       "import weave",
       `weave.init("${projectId()}")`,

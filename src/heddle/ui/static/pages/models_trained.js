@@ -72,7 +72,7 @@ function checkpoints(model, reload) {
         copyButton(() => addressOf(model), "Copy address"),
       ),
     ),
-    loaded(state, (list) => (list.length ? checkpointTable(model, list, reload) : h("p.dim", "No checkpoint yet."))),
+    loaded(state, (list) => (list.length ? checkpointTable(model, list, reload) : h("p.dim", "No checkpoints yet."))),
   );
 }
 
@@ -139,14 +139,14 @@ function metricNames(list) {
 
 async function rollBack(model, step, reload) {
   const place = `/v1/preview/models/${encodeURIComponent(model.id)}/rollback`;
-  if (await attempt(() => send("POST", place, { step }), `${model.name} means step ${step} now`)) reload();
+  if (await attempt(() => send("POST", place, { step }), `${model.name} now uses step ${step}`)) reload();
 }
 
 async function deleteStep(model, step, reload) {
   if (
     !(await confirm(
       `Delete step ${step} of ${model.name}?`,
-      "Its weights are gone for good; requests that name this step fail from then on.",
+      "Its weights are deleted, and requests for this step will fail. This cannot be undone.",
     ))
   )
     return;
@@ -155,7 +155,7 @@ async function deleteStep(model, step, reload) {
 }
 
 async function remove(model, reload) {
-  if (!(await confirm(`Delete ${model.name}?`, "Its jobs are cancelled, and its checkpoints and logs are deleted."))) return;
+  if (!(await confirm(`Delete ${model.name}?`, "Its jobs are cancelled, and its checkpoints and logs are deleted. This cannot be undone."))) return;
   if (await attempt(() => send("DELETE", `/v1/preview/models/${encodeURIComponent(model.id)}`), `${model.name} deleted`))
     reload();
 }
@@ -164,11 +164,11 @@ function nothing(check) {
   const [entity, project] = projectId().split("/");
   const problem = check?.checks?.find((entry) => !entry.ok);
   return empty({
-    title: "No model is trained here yet",
+    title: "No trained models yet",
     text: problem
       ? `Training is not possible yet: ${problem.detail}.`
-      : "A trainable model is a small adapter of the served one. It answers at once, and better after each job: " +
-        "the same name, nothing restarted.",
+      : "A trainable model is a small adapter of the served one. It answers right away and improves with each job, " +
+        "under the same name and without a restart.",
     code: [
       "import art",
       "from art.serverless.backend import ServerlessBackend",

@@ -95,7 +95,7 @@ function body(object, listed) {
       ? ["value", "Code", () => filesView(files)]
       : ["value", isPrompt(object.val) ? "Prompt" : "Value", () => valueView(object)],
     others().length || query("with") ? ["diff", "Changes", () => changesView(object, listed, readVersion)] : null,
-    ["calls", "Calls", () => callsView({ input_refs: [referenceOf(object)] }, "No call has this version among its inputs yet.")],
+    ["calls", "Calls", () => callsView({ input_refs: [referenceOf(object)] }, "No call has used this version as an input yet.")],
     ["use", "Use", () => useView(object)],
     ["raw", "Raw", () => rawJson(object.val)],
   ].filter(Boolean);

@@ -40,7 +40,7 @@ async function linkToRegistry(object) {
         label: "Portfolio",
         value: object.object_id,
         required: true,
-        hint: "The name that the version gets in the registry.",
+        hint: "The name of the version in the registry.",
       },
       {
         name: "registry",
@@ -49,13 +49,13 @@ async function linkToRegistry(object) {
         required: true,
         hint: "entity/project; the version is copied there with its files.",
       },
-      { name: "aliases", label: "Aliases", hint: "Several with commas between, such as production; may stay empty." },
+      { name: "aliases", label: "Aliases", hint: "Optional. Separate several with commas, such as production." },
     ],
     {
       action: "Link",
       submit: async ({ portfolio, registry, aliases }) => {
         const [entityName, projectName] = registry.split("/");
-        if (!projectName) throw new Error("The registry is written entity/project");
+        if (!projectName) throw new Error("Write the registry as entity/project");
         const answer = await post("/link_to_registry", {
           ref: referenceOf(object),
           aliases: aliases
@@ -72,7 +72,7 @@ async function linkToRegistry(object) {
 }
 
 async function deleteVersion(object, listed, reload) {
-  const text = "Calls that refer to this version keep their data, but the version itself cannot be read again.";
+  const text = "Calls that use this version keep their data. This cannot be undone.";
   if (!(await confirm(`Delete ${object.object_id} v${object.version_index}?`, text))) return;
   const done = await attempt(
     () => postProject("/obj/delete", { object_id: object.object_id, digests: [object.digest] }),
@@ -86,7 +86,7 @@ async function deleteVersion(object, listed, reload) {
 }
 
 async function deleteAll(object, listed) {
-  if (!(await confirm(`Delete ${object.object_id}?`, `All ${listed.length} versions go with their tags and aliases.`))) return;
+  if (!(await confirm(`Delete ${object.object_id}?`, `All ${listed.length} versions are deleted, with their tags and aliases. This cannot be undone.`))) return;
   const done = await attempt(() => postProject("/obj/delete", { object_id: object.object_id }), "Deleted");
   if (done) go(link(object.kind === "op" ? "/ops" : "/objects"), true);
 }

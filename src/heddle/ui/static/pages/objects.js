@@ -201,7 +201,7 @@ function nothing(all, promptsOnly) {
   if (all.some((entry) => !promptsOnly || entry.kind === "Prompt")) {
     return empty({
       title: "Nothing found",
-      text: "No name, class or tag holds these words.",
+      text: "No name, class or tag matches this search.",
       action: h("button.button", { type: "button", onclick: () => setQuery({ q: null, kind: null }) }, "Show all"),
     });
   }

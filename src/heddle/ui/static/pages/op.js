@@ -85,7 +85,7 @@ function body(object, listed) {
     [
       "calls",
       "Calls",
-      () => callsView({ op_names: [reference] }, "No call of this version is stored.", link("/traces", { op: object.object_id })),
+      () => callsView({ op_names: [reference] }, "No calls of this version.", link("/traces", { op: object.object_id })),
     ],
     ["statistics", "Statistics", () => statisticsView(object, reference)],
     ["use", "Use", () => useView(object, reference)],

@@ -185,7 +185,7 @@ function nothing(all) {
   if (all.length)
     return empty({
       title: "Nothing found",
-      text: "No op has these words in its name.",
+      text: "No op matches this search.",
       action: h("button.button", { type: "button", onclick: () => setQuery({ q: null, show: null }) }, "Show all"),
     });
   return empty({

@@ -49,8 +49,8 @@ export default function Overview() {
 function exampleNote() {
   const remove = async () => {
     const { attempt, confirm } = await import("../lib/dialog.js");
-    if (!(await confirm("Delete the example project?", "Its traces, dataset, evaluation and feedback go, and all else that it holds."))) return;
-    const done = await attempt(() => postProject("/_ui/api/projects/example/delete"), "The example is deleted");
+    if (!(await confirm("Delete the example project?", "Everything in it is deleted: traces, dataset, evaluation and feedback. This cannot be undone."))) return;
+    const done = await attempt(() => postProject("/_ui/api/projects/example/delete"), "Example project deleted");
     if (done) go(siteLink("/"));
   };
   return h("div.card.examplenote", h("span", "This is the example project: look around, change what you like. "),
@@ -78,18 +78,18 @@ function watch(state) {
 
 function first(reload) {
   return empty({
-    title: "Nothing was traced here yet",
+    title: "No traces yet",
     text:
-      "Run these lines in a shell. The first call shows here within seconds; " +
-      "with it come latencies, costs, errors and charts.",
+      "Run these lines in a shell. The first call appears here within seconds, " +
+      "along with latency, cost, errors and charts.",
     action: [
       firstCallOf(projectId(), reload),
       h(
         "p",
-        "Or begin elsewhere: ",
+        "Or start with something else: ",
         h("a", { href: link("/playground") }, "chat with a model"),
         ", ",
-        h("a", { href: link("/datasets") }, "make a dataset"),
+        h("a", { href: link("/datasets") }, "create a dataset"),
         ", ",
         h("a", { href: siteLink("/docs") }, "read the API"),
         ".",
@@ -127,25 +127,25 @@ function tiles({ totals, before }, range) {
     tile(
       "Latency, median",
       rootsLink(totals.p50, range),
-      "Of root calls that ended",
+      "Of finished root calls",
       was((sums) => sums.p50, slower),
     ),
     tile(
       "Latency, p95",
       rootsLink(totals.p95, range),
-      "Of root calls that ended",
+      "Of finished root calls",
       was((sums) => sums.p95, slower),
     ),
     tile(
       "Tokens",
-      callsLink(compact(tokens(totals)), "The calls whose tokens count", range, { used: "" }),
+      callsLink(compact(tokens(totals)), "Calls whose tokens are counted", range, { used: "" }),
       `${int(totals.prompt_tokens)} in, ${int(totals.completion_tokens)} out`,
       was(tokens, growth),
     ),
     tile(
       "Cost",
-      totals.cost === null ? "–" : callsLink(money(totals.cost), "The calls whose tokens count", range, { used: "" }),
-      totals.cost === null ? "No model that was used has a price" : "",
+      totals.cost === null ? "–" : callsLink(money(totals.cost), "Calls whose tokens are counted", range, { used: "" }),
+      totals.cost === null ? "None of the models used has a price" : "",
       was((sums) => sums.cost, growth, money),
     ),
   );

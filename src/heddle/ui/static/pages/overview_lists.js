@@ -26,7 +26,7 @@ export function newestErrors(range) {
             "ul.happenings",
             groups.map((group) => errorLine(group, range)),
           )
-        : h("p.nothing", "No call failed in this time."),
+        : h("p.nothing", "No failed calls in this time range."),
     ),
   );
 }
@@ -42,7 +42,7 @@ function errorLine(group, range) {
       h("b", { dir: "auto", title: group.op }, group.op),
       h("span", { dir: "auto", title: cut(reason, 600) }, reason),
     ),
-    h("span.count", { title: "Calls that failed in this way" }, int(group.calls)),
+    h("span.count", { title: "Calls with this error" }, int(group.calls)),
     h("time", { title: when(group.last) }, ago(group.last)),
   );
 }
@@ -67,7 +67,7 @@ export function runningNow() {
   }, 10_000);
   onCleanup(() => clearInterval(timer));
   return card(
-    "At work now",
+    "Running now",
     null,
     loaded(jobs, ({ models }) => () => {
       const found = [...models.filter(({ open }) => open).map(jobLine), ...(evaluations.data.value ?? []).map(evaluationLine)];
@@ -80,7 +80,7 @@ function nothingRuns(models) {
   const newest = models.reduce((best, model) => ((model.last_at ?? "") > (best?.last_at ?? "") ? model : best), null);
   return h(
     "p.nothing",
-    "No training job and no evaluation is running. ",
+    "No training jobs or evaluations are running. ",
     newest
       ? [
           "The last job trained ",
@@ -91,7 +91,7 @@ function nothingRuns(models) {
           h("a", { href: link("/evaluations") }, "Evaluations"),
           " and ",
           h("a", { href: link("/training") }, "training jobs"),
-          " show here while they run.",
+          " appear here while they run.",
         ],
   );
 }

@@ -167,7 +167,7 @@ function actionsOf(state) {
       [
         ["From a call…", chooseCall, { iconName: "calls" }],
         ["From a prompt…", choosePrompt, { iconName: "objects" }],
-        ["Start anew", clear, { iconName: "undo" }],
+        ["Start over", clear, { iconName: "undo" }],
       ],
       { iconName: "folder" },
     ),
@@ -180,8 +180,8 @@ function noModels(problem) {
   return h(
     "div.nomodels",
     empty({
-      title: "No model answers on this server",
-      text: problem || "The server was started without a model. Start it with one, or name another server of models.",
+      title: "No model is available",
+      text: problem || "The server was started without a model. Start it with one, or name a model provider.",
       code: [
         "pip install '.[inference]'",
         "heddle serve --model heddle-tiny        # the small one of the package",

@@ -68,7 +68,7 @@ function columnMenu(state, column) {
         { iconName: "data", disabled: column.answer.peek()?.state !== "done" },
       ],
       [
-        "Forget what was said here",
+        "Clear conversation",
         () => {
           column.tail.value = [];
           column.answer.value = null;
@@ -111,9 +111,9 @@ function tailView(state, column) {
           () => fork(count),
           { iconName: "copy", disabled: state.columns.peek().length >= MOST_COLUMNS },
         ],
-        ["Move up to here into the prompt", () => adopt(count), { iconName: "left" }],
+        ["Move up to here into prompt", () => adopt(count), { iconName: "left" }],
         [
-          "Take back from here on",
+          "Delete from here on",
           () => {
             column.tail.value = tail.slice(0, count - 1);
             column.answer.value = null;
@@ -189,7 +189,7 @@ function answered(state, column, choice, calls, run) {
           rows: 3,
           dir: "auto",
           "aria-label": `Result of ${call.name}`,
-          placeholder: "What the tool gives back",
+          placeholder: "What the tool returns",
           oninput: (event) => {
             results[index].value = event.target.value;
           },

@@ -28,7 +28,7 @@ const TAKEN = [
 /** Fill the playground from the call of that id; its answer is left out, to be asked for again. Resolves to what it is. */
 export async function loadCall(state, id) {
   const { call } = await postProject("/call/read", { id, include_conversation: true });
-  if (!call) throw new Error(`No call ${id} is stored: it may be deleted, or past the project's retention`);
+  if (!call) throw new Error(`No call ${id}: it may be deleted, or past the project's retention`);
   const { messages, tools } = call.conversation;
   const inputs = call.inputs ?? {};
   const parameters = Object.fromEntries(TAKEN.filter((name) => inputs[name] != null).map((name) => [name, inputs[name]]));
@@ -72,7 +72,7 @@ function dataAddress(blob) {
 /** Fill the playground from a prompt object (MessagesPrompt, StringPrompt, EasyPrompt); resolves to what it is. */
 export async function loadPrompt(state, ref) {
   const found = parseRef(ref);
-  if (!found) throw new Error("This is no ref of a prompt");
+  if (!found) throw new Error("This is not a prompt ref");
   const { obj } = await postProject("/obj/read", {
     project_id: `${found.entity}/${found.project}`,
     object_id: found.name,
@@ -86,7 +86,7 @@ function messagesOfPrompt(value) {
   const messages = value.messages ?? value.data;
   if (Array.isArray(messages)) return messages;
   if (typeof value.content === "string") return [{ role: "user", content: value.content }];
-  throw new Error("This object is no prompt");
+  throw new Error("This object is not a prompt");
 }
 
 /** Choose a stored prompt. */
@@ -96,7 +96,7 @@ export function choosePrompt() {
     "Prompt",
     (entry) => setQuery({ prompt: `weave:///${projectId()}/object/${entry.object_id}:${entry.digest}`, call: null }, false),
     {
-      title: "No prompt is stored yet",
+      title: "No prompts yet",
       text: "Save what you try here as a prompt version, or publish a MessagesPrompt or StringPrompt.",
     },
   );
@@ -106,7 +106,7 @@ export function choosePrompt() {
 export async function chooseCall() {
   const values = await form(
     "Load a call",
-    [{ name: "id", label: "Id of the call", required: true, hint: "A call's page has “Open in playground” as well." }],
+    [{ name: "id", label: "Call id", required: true, hint: "Or use “Open in playground” on the page of a call." }],
     { action: "Load" },
   );
   if (values) setQuery({ call: values.id.trim(), prompt: null }, false);
@@ -115,7 +115,7 @@ export async function chooseCall() {
 /** Choose a dataset and one of its rows, whose columns fill the variables of the same names. */
 export function fillFromDataset(state) {
   return choose("Fill variables from a dataset", "Dataset", (entry) => chooseRow(state, entry), {
-    title: "No dataset is stored yet",
+    title: "No datasets yet",
     text: "Publish one, or save an answer as a dataset row.",
   });
 }
@@ -190,5 +190,5 @@ async function chooseRow(state, entry) {
   const names = placeholders(state.messages.peek()).filter((name) => row[name] != null);
   const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
   state.values.value = { ...state.values.peek(), ...Object.fromEntries(names.map((name) => [name, text(row[name])])) };
-  toast(names.length ? `Filled ${names.join(", ")}` : "No column has the name of a variable");
+  toast(names.length ? `Filled ${names.join(", ")}` : "No column matches a variable");
 }

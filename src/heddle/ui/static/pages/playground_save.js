@@ -24,7 +24,7 @@ export async function savePrompt(state) {
         value: known,
         required: true,
         placeholder: "support-greeting",
-        hint: "A name that is there already gets a new version.",
+        hint: "An existing name gets a new version.",
       },
       { name: "description", label: "Description", value: "" },
     ],
@@ -49,7 +49,7 @@ export async function savePrompt(state) {
 }
 
 async function createObject(name, value) {
-  if (!NAME.test(name)) throw new Error("A name holds letters, digits, - _ and . only");
+  if (!NAME.test(name)) throw new Error("Names may only contain letters, digits, - _ and .");
   return (await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } })).digest;
 }
 
@@ -110,7 +110,7 @@ function rowForm(datasets, row, close) {
     try {
       const chosen = known();
       if (!chosen && isTaken(name.value.trim())) throw new Error(
-        `There is a dataset ${name.value.trim()} already: choose it above`);
+        `A dataset ${name.value.trim()} already exists: choose it above`);
       const made = await appendRow(chosen, name.value.trim(), parsedRow(area.value));
       close({ name: chosen?.object_id ?? name.value.trim(), digest: made });
     } catch (error) {
@@ -124,7 +124,7 @@ function rowForm(datasets, row, close) {
     { onsubmit: submit },
     field("Dataset", [which, () => (other.value ? h("small", other.value) : null)]),
     () => (isNew.value ? field("Name of a new dataset", name) : null),
-    field("Expected answer", expected, "What the model should say: scorers compare with it, in the column target."),
+    field("Expected answer", expected, "Stored in the column target, which scorers compare with."),
     field("Row (JSON)", area),
     problem,
     h("div.actions", button("Cancel", () => close()), h("button.button.primary", { type: "submit" }, "Save row")),
@@ -149,12 +149,12 @@ async function columnsOf(dataset) {
 
 function parsedRow(text) {
   const row = JSON.parse(text);
-  if (!row || typeof row !== "object" || Array.isArray(row)) throw new Error("A row is a JSON object");
+  if (!row || typeof row !== "object" || Array.isArray(row)) throw new Error("A row must be a JSON object");
   return row;
 }
 
 async function appendRow(known, name, row) {
-  if (!known && !NAME.test(name)) throw new Error("A name holds letters, digits, - _ and . only");
+  if (!known && !NAME.test(name)) throw new Error("Names may only contain letters, digits, - _ and .");
   const value = known?.val ?? {
     _type: "Dataset",
     _class_name: "Dataset",

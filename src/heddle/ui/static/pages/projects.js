@@ -45,10 +45,10 @@ function actions(state) {
 function first(reload) {
   return empty({
     title: "Trace your first call",
-    text: "Run these lines in a shell. The project comes into being with its first call, and this page shows it at once.",
+    text: "Run these lines in a shell. The project is created by its first call and appears here at once.",
     action: [
       firstCallOf(config.user && config.user !== "local" ? `${config.user}/first` : "me/first", reload),
-      h("p", "Agents, evaluations and training find the same address: ", h("a", { href: siteLink("/docs") }, "the API"), "."),
+      h("p", "Agents, evaluations and training use the same address: ", h("a", { href: siteLink("/docs") }, "the API"), "."),
     ],
   });
 }
@@ -89,7 +89,7 @@ function list(all) {
     h(
       "div.bar-of-tools",
       searchBox(
-        "Find a project",
+        "Search projects",
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
@@ -107,7 +107,7 @@ function list(all) {
         order,
         onsort: sort,
       }),
-      () => (matching.value.length ? null : empty({ title: "No project has such a name" })),
+      () => (matching.value.length ? null : empty({ title: "No project with this name" })),
     ),
   ];
 }
@@ -120,7 +120,7 @@ const COLUMNS = [
     label: "Errors, 30 days",
     sort: true,
     number: true,
-    title: "Share of the calls of the last 30 days that failed",
+    title: "Share of the calls that failed in the last 30 days",
     render: errors,
   },
   {
@@ -128,7 +128,7 @@ const COLUMNS = [
     label: "Cost, 30 days",
     sort: true,
     number: true,
-    title: "At the prices of today; nothing for models without a price",
+    title: "At today's prices; models without a price are not included",
     render: (row) => money(row.cost),
   },
   {
@@ -175,7 +175,7 @@ async function create(state) {
     ],
     {
       action: "Create",
-      text: "A project also comes into being by itself, with the first call that names it.",
+      text: "A project is also created by the first call that names it.",
       submit: async ({ id }) => send("POST", ADDRESS, { id: id.includes("/") ? id.trim() : `${owner}/${id.trim()}` }),
     },
   );

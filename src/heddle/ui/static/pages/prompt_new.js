@@ -39,7 +39,7 @@ function promptForm(close) {
     }
   };
   return h("form", { onsubmit: (event) => { event.preventDefault(); save(false); } },
-    h("div.columns", field("Name", name, "A name that is there already gets a new version."), field("Description", description)),
+    h("div.columns", field("Name", name, "An existing name gets a new version."), field("Description", description)),
     messageList(messages),
     h("div.actions", { style: { "justify-content": "start" } },
       button("Message", () => { messages.value = [...messages.peek(), draft(messages.peek().at(-1)?.role === "user" ? "assistant" : "user")]; },

@@ -65,7 +65,7 @@ function actions(queue, add, reload) {
   };
   const remove = async () => {
     if (!(await confirm(`Delete ${queue.name}?`,
-      "Nobody can work on it any more. What was labelled stays with the calls."))) return;
+      "The queue is deleted for everyone. Labels stay on their calls. This cannot be undone."))) return;
     const address = `${path`/annotation_queues/${queue.id}`}?${new URLSearchParams({ project_id: projectId() })}`;
     if (await attempt(() => send("DELETE", address), "Deleted")) go(link("/queues"));
   };
@@ -88,7 +88,7 @@ function tiles({ queue, total, done, fields }) {
 function itemList(id, items, data, add) {
   if (!data.total) {
     return empty({ title: "No items yet",
-      text: "Add calls from a filter here, or choose calls on the Calls page and add them to this queue.",
+      text: "Add calls by a filter here, or select calls on the Calls page and add them to this queue.",
       action: button("Add calls", add, { kind: "primary", iconName: "add", needs: "write" }) });
   }
   const columns = [

@@ -63,13 +63,13 @@ export function addCallsDialog(queueId) {
           button("Cancel", () => close()),
         h("button.button.primary",
           { type: "button", disabled: () => !selection.value.size, onclick: () => add({ call_ids: [...selection.peek()] }) },
-          () => `Add ${int(selection.value.size)} chosen`)),
+          () => `Add ${int(selection.value.size)} selected`)),
     ];
   }, { wide: true });
 }
 
 function picks(calls, selection) {
-  if (!calls.length) return h("p.dim", "No calls fit.");
+  if (!calls.length) return h("p.dim", "No matching calls.");
   const columns = [
     { key: "op", label: "Op", render: (call) => nameOf(call.op_name) },
     { key: "inputs", label: "Inputs", render: (call) => valueLine(call.inputs, { length: 70, kind: "dim" }) },

@@ -61,10 +61,10 @@ export function schemaOf(kind, options, lowest, highest) {
 /** Store an annotation spec; resolves to its ref. */
 export async function storeField({ name, description = "", kind, options = [], lowest = 1, highest = 5 }) {
   const id = name.toLowerCase().replace(/[^a-z0-9_-]+/g, "-").replace(/^-+|-+$/g, "");
-  if (!id) throw new Error("The name of a field needs a letter or a digit");
-  if ((kind === "choice" || kind === "choices") && options.length < 2) throw new Error(`${name}: give two choices or more`);
+  if (!id) throw new Error("A field name needs a letter or a digit");
+  if ((kind === "choice" || kind === "choices") && options.length < 2) throw new Error(`${name}: add at least two choices`);
   if (kind === "rating" && !(highest > lowest && highest - lowest <= 9)) throw new Error(
-    `${name}: a rating goes over two to ten numbers`);
+    `${name}: a rating has two to ten numbers`);
   const val = { name, description, field_schema: schemaOf(kind, options, lowest, highest) };
   const { digest } = await post("/obj/create",
     { obj: { project_id: projectId(), object_id: id, val, builtin_object_class: "AnnotationSpec" } });
@@ -82,7 +82,7 @@ export async function loadFields(refs, abort) {
   return settled.map((ref, index) => {
     const value = found[index]?.value;
     return value?.field_schema ? fieldOf(ref, value) : { ...fieldOf(ref, null), kind: GONE,
-      description: "This field is deleted or no annotation spec" };
+      description: "This field was deleted or is not an annotation spec" };
   });
 }
 

@@ -37,7 +37,7 @@ export async function queueForm(queue = null) {
         for (const draft of fresh.peek().filter((one) => one.name.trim())) made.push(
           await storeField({ ...draft, name: draft.name.trim() }));
         const refs = [...boxes.filter(({ box }) => box.checked).map(({ ref }) => ref), ...made];
-        if (!refs.length) throw new Error("Choose or make at least one field");
+        if (!refs.length) throw new Error("Choose or create at least one field");
         close(await store(queue, { name: name.value.trim(), description: guideline.value.trim(),
           scorer_refs: [...new Set(refs)] }));
       } catch (error) {

@@ -16,12 +16,12 @@ export function annotators(id, fields) {
   const state = resource(() => id, load);
   return loaded(state, ({ labels, items }) => {
     if (!labels.length && !items.some((item) => item.annotator_user_id)) {
-      return empty({ title: "Nobody has begun",
-        text: "Figures per annotator and the spread of labels stand here once somebody has." });
+      return empty({ title: "Nobody has started yet",
+        text: "Progress per annotator and the distribution of labels appear here." });
     }
     return h("div.queuecards",
       h("div.wide", card("Annotators", null,
-      h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Figures per annotator" }, peopleTable(labels, items)))),
+      h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Progress per annotator" }, peopleTable(labels, items)))),
       fields.map((field) => spread(field, labels)));
   });
 }

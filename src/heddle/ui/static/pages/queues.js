@@ -64,7 +64,7 @@ function list(all) {
       queue.done < queue.total ? "Annotate" : "Open") },
   ];
   return [
-    h("div.bar-of-tools", searchBox("Find a queue", query("q") ?? "", (text) => setQuery({ q: text }))),
+    h("div.bar-of-tools", searchBox("Search queues", query("q") ?? "", (text) => setQuery({ q: text }))),
     h("div.tablebox.queuelist", { tabindex: 0, role: "region", "aria-label": "Annotation queues" },
       table({ columns: () => columns, rows: shown, key: (queue) => queue.id, label: "Annotation queues", href })),
   ];
@@ -73,8 +73,8 @@ function list(all) {
 function nothing(create) {
   return empty({
     title: "No annotation queues yet",
-    text: "A queue holds calls for people to look at, with a guideline and fields to fill in: choices, ratings, text. "
-      + "Make one here, add calls from a filter, and work through it with the keyboard alone. From Python:",
+    text: "A queue holds calls for people to review, with a guideline and fields to fill in: choices, ratings, text. "
+      + "Create one here, add calls by a filter, and work through it by keyboard. From Python:",
     code: ["import os", `os.environ["WANDB_BASE_URL"] = "${serverAddress()}"`, "import weave",
       "from weave.flow.annotation_spec import AnnotationSpec", "",
       `client = weave.init("${projectId()}")`,

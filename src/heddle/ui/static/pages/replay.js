@@ -72,7 +72,7 @@ function head(replay, state) {
   if (!replay) return header({ crumbs, title: "Replay" });
   const isRunning = ["queued", "running"].includes(replay.state);
   const cancel = async () => {
-    await attempt(() => postProject("/replays/cancel", { id: replay.id }), "The replay ends; what was answered stays");
+    await attempt(() => postProject("/replays/cancel", { id: replay.id }), "Stopping the replay; answers so far are kept");
     state.reload();
   };
   return header({
@@ -84,7 +84,7 @@ function head(replay, state) {
       stat("Failed", int(replay.counts.failed)),
       stat("Skipped", int(replay.counts.skipped)),
       isRunning ? button("Cancel", cancel, { kind: "danger", iconName: "stop", needs: "write" }) : null,
-      button("Make dataset", () => makeDataset(replay), { kind: "primary", iconName: "data", needs: "write", disabled: !replay.counts.replayed }),
+      button("Create dataset", () => makeDataset(replay), { kind: "primary", iconName: "data", needs: "write", disabled: !replay.counts.replayed }),
       menu(
         null,
         [
@@ -99,14 +99,14 @@ function head(replay, state) {
 
 async function makeDataset(replay) {
   const made = await form(
-    "Make a dataset",
+    "Create dataset",
     [
       { name: "name", label: "Name", required: true, value: objectName(`${replayName(replay)}-replay`), pattern: "[\\w.\\-]+" },
       { name: "description", label: "Description" },
     ],
     {
       action: "Publish",
-      text: `One row for each of ${int(replay.counts.replayed)} chats: what was asked, both answers, both scores, both calls. Evaluate another model on it, or train on it.`,
+      text: `One row for each of ${int(replay.counts.replayed)} chats, with the question, both answers, both scores and both calls. Evaluate or train another model on it.`,
       submit: (values) =>
         postProject("/replays/dataset", { id: replay.id, name: values.name, description: values.description || null }),
     },
@@ -191,7 +191,7 @@ function body(replay, rows) {
         shown.value.length
           ? null
           : empty({
-              title: all().length ? "No row here" : "No chat is chosen yet",
+              title: all().length ? "No rows here" : "No chats yet",
               text: all().length ? "Choose another filter." : "Rows appear as the chats are answered.",
             }),
       ),

@@ -83,7 +83,7 @@ function list(state, rows) {
       key: "skipped",
       label: "Skipped",
       number: true,
-      title: "Calls that hold no chat request",
+      title: "Calls without a chat request",
       render: (replay) => h("span", { class: replay.counts.skipped ? "" : "faint" }, int(replay.counts.skipped)),
     },
     {
@@ -164,7 +164,7 @@ export function stateOf({ state, counts, error }) {
 
 const teaching = (create) => ({
   title: "Ask the same questions again",
-  text: "A replay takes the newest chats that fit a filter, sends them to another model, prompt, adapter step or with other parameters, and shows both answers side by side. Start one here, or from a shell:",
+  text: "A replay sends the newest chats that match a filter to another model, prompt or adapter step, or with other parameters, and shows both answers side by side. Start one here, or from a shell:",
   code: [
     `curl -s ${serverAddress()}/replays/create -H 'content-type: application/json' \\`,
     `  -H 'authorization: Bearer ${keyText()}' -d '{`,

@@ -74,9 +74,9 @@ function replayForm({ prompts, scorers, preset, close }) {
     h(
       "div.twofields",
       field("Answer with the model", [model.input, model.list]),
-      field("Prompt", prompt, "In the place of the recorded system messages."),
+      field("Prompt", prompt, "Replaces the recorded system messages."),
     ),
-    h("div.twofields", field("Temperature", temperature), field("Most tokens", tokens)),
+    h("div.twofields", field("Temperature", temperature), field("Max tokens", tokens)),
     scorers.length > 0 &&
       h(
         "fieldset",

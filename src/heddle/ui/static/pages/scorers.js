@@ -107,7 +107,7 @@ function shown({ list, counts, agreed }) {
     h(
       "div.bar-of-tools",
       searchBox(
-        "Find a scorer",
+        "Search scorers",
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
@@ -154,7 +154,7 @@ function shown({ list, counts, agreed }) {
       () =>
         rows.value.length
           ? null
-          : empty({ title: "No scorer fits", action: button("Show all", () => setQuery({ q: null, kind: null })) }),
+          : empty({ title: "No scorers match", action: button("Show all", () => setQuery({ q: null, kind: null })) }),
     ),
   ];
 }
@@ -190,7 +190,7 @@ function columns(counts, agreed) {
       label: "People agree",
       number: true,
       sort: true,
-      title: "The share of the calls judged by people, too (thumbs, labels), where both say the same",
+      title: "Of the calls that people judged too (thumbs, labels), the share where both agree",
       render: (row) => agreement(agreed.data.value?.get(row.name)),
     },
     { key: "code", label: "Code", render: (row) => codeLink(row.latest) },
@@ -208,8 +208,8 @@ function kindBadge(object) {
   const kind = kindOfScorer(object);
   const says = {
     "built-in": "Runs on this server",
-    "LLM judge": "A model is asked on this server",
-    code: "Runs in programs only: stored code is never run by the server",
+    "LLM judge": "Asks a model on this server",
+    code: "Runs in programs only: the server never runs stored code",
   };
   return h("span.badge", { class: kind === "code" ? "" : "good", title: says[kind] }, kind);
 }
@@ -218,7 +218,7 @@ function agreement(count) {
   if (!count?.compared) return h("span.faint", "–");
   return h(
     "span",
-    { title: `The same in ${count.agreed} of ${count.compared} calls that people judged` },
+    { title: `Agrees on ${count.agreed} of ${count.compared} calls that people judged` },
     percent(rate(count), 0),
     h("span.faint", ` of ${int(count.compared)}`),
   );
@@ -236,8 +236,8 @@ function nothing(reload) {
     "div.scroll",
     { tabindex: 0, role: "region", "aria-label": "Content" },
     empty({
-      title: "Say what a good answer is",
-      text: "A scorer judges an answer: by a rule that is built in, by a model that is asked (an LLM judge), or by code in your program. Make one here, or publish one:",
+      title: "Define what a good answer is",
+      text: "A scorer judges an answer with a built-in rule, a model (an LLM judge) or code in your program. Create one here, or publish one:",
       code: [
         "import weave",
         `weave.init("${projectId()}")  # WANDB_BASE_URL=${location.origin}`,

@@ -44,7 +44,7 @@ function list(rows, create, reload) {
   return [
     h(
       "div.bar-of-tools",
-      h("span.dim", "A monitor scores new calls as they end, by built-in scorers and judges."),
+      h("span.dim", "A monitor scores new calls as they finish, with built-in scorers and judges."),
       h("span.grow"),
       button("New monitor", create, { iconName: "add", needs: "write" }),
     ),
@@ -103,7 +103,7 @@ function columns(reload) {
       key: "rate",
       label: "Share",
       number: true,
-      title: "The share of these calls that is scored",
+      title: "Share of these calls that is scored",
       render: (row) => percent(row.value.sampling_rate ?? 1, 0),
     },
     {
@@ -119,7 +119,7 @@ function columns(reload) {
       key: "submitted",
       label: "Scored",
       number: true,
-      title: "Calls that were handed to its scorers since the server started",
+      title: "Calls sent to its scorers since the server started",
       render: (row) => int(row.submitted),
     },
     { key: "actions", label: h("span.hidden-text", "Actions"), number: true, render: (row) => actions(row, reload) },
@@ -132,7 +132,7 @@ function actions(row, reload) {
     reload();
   };
   const remove = async () => {
-    if (!(await confirm("Delete the monitor?", "It stops at once. The scores that it gave stay."))) return;
+    if (!(await confirm("Delete this monitor?", "It stops at once. Existing scores are kept."))) return;
     await attempt(() => postProject("/obj/delete", { object_id: row.name }), "Monitor deleted");
     reload();
   };
@@ -142,7 +142,7 @@ function actions(row, reload) {
     row.active
       ? button("Pause", () => set(false), { iconName: "stop", needs: "write" })
       : button("Resume", () => set(true), { iconName: "play", needs: "write" }),
-    menu(null, [["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }]], { label: `More of ${row.name}`, kind: "quiet" }),
+    menu(null, [["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }]], { label: `More for ${row.name}`, kind: "quiet" }),
   );
 }
 
@@ -197,9 +197,9 @@ async function edit(initial, scorers, onmade) {
       "form",
       { onsubmit: submit },
       field("Name", name),
-      field("Ops", ops, "Names with commas; empty for every op."),
-      initial?.query ? h("p.dim", "Only calls that fit the filter; of failed ones the exception is scored.") : null,
-      field("Share of the calls, in percent", share, "The same call always gets the same choice."),
+      field("Ops", ops, "Comma-separated names; leave empty for every op."),
+      initial?.query ? h("p.dim", "Only calls that match the filter; for failed calls the exception is scored.") : null,
+      field("Share of calls, in percent", share, "A call is always sampled the same way."),
       h(
         "fieldset",
         h("legend", h("b", "Scorers")),
@@ -211,7 +211,7 @@ async function edit(initial, scorers, onmade) {
                 h("label", boxes[index], h("span", object.object_id, " ", h("small", kindOfScorer(object)))),
               ),
             )
-          : h("p.dim", "There is no scorer that the server can run: make a built-in one or a judge first."),
+          : h("p.dim", "No scorer runs on the server yet. Create a built-in one or a judge first."),
       ),
       problem,
       h(
@@ -225,8 +225,8 @@ async function edit(initial, scorers, onmade) {
 }
 
 const teaching = (create) => ({
-  title: "Score production as it happens",
-  text: "A monitor hands a share of the calls that end to scorers; the scores are feedback on the calls, so that alerts and charts can follow them. From a program:",
+  title: "Score production traffic as it arrives",
+  text: "A monitor scores a share of the finished calls. Scores are stored as feedback, so that alerts and charts can use them. From a program:",
   code: [
     "import weave",
     `weave.init("${projectId()}")  # WANDB_BASE_URL=${location.origin}`,

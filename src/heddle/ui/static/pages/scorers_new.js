@@ -78,12 +78,12 @@ export async function newBuiltIn(onmade) {
           Object.entries(BUILT_IN).map(([className, { says }]) => h("option", { value: className }, `${className}: ${says}`)),
         ),
       ),
-      field("Name", name, "Scores are kept under it."),
+      field("Name", name, "Scores are stored under this name."),
       settings,
       h("p.dim", () =>
         BUILT_IN[chosen.value].needsTarget
-          ? "The right answer is read from the column target of the row."
-          : "It needs no right answer.",
+          ? "The expected answer is read from the row's column target."
+          : "No expected answer is needed.",
       ),
       tryOut(() => builtInOf(objectName(name.value), chosen.peek(), given())),
     ],
@@ -97,7 +97,7 @@ export async function newBuiltIn(onmade) {
     { wide: true },
   );
   if (made) {
-    toast("Scorer stored");
+    toast("Scorer created");
     onmade();
   }
 }
@@ -110,14 +110,14 @@ function read({ type, control }) {
 
 /** A part of a form that asks the scorer of `value()` about some calls, before anything is stored. */
 function tryOut(value) {
-  const which = h("input", { type: "text", autocomplete: "off", placeholder: "the newest 5 roots of traces",
+  const which = h("input", { type: "text", autocomplete: "off", placeholder: "the newest 5 root calls",
     "aria-label": "Calls to try it on" });
   const shown = signal(/** @type {any} */ (null));
   const run = async () => {
     shown.value = skeleton(3);
     try {
       const calls = await chosenCalls(which.value.trim());
-      if (!calls.length) throw new Error("There is no such call");
+      if (!calls.length) throw new Error("No such call");
       const { results } = await postProject("/calls/score/preview", { call_ids: calls.map(({ id }) => id), scorer: value() });
       shown.value = h("table.table.inputs", { "aria-label": "What it says" },
         h("thead", h("tr", ["Call", "Output", "Score"].map((text) => h("th", { scope: "col" }, text)))),
@@ -130,8 +130,8 @@ function tryOut(value) {
       shown.value = h("p.problem", { role: "alert" }, error.message);
     }
   };
-  return h("fieldset.tryout", h("legend", h("b", "Try it before it is saved")),
-    field("Calls", which, "Ids with commas, or the name of an op: its newest 5."),
+  return h("fieldset.tryout", h("legend", h("b", "Try it before saving")),
+    field("Calls", which, "Comma-separated ids, or an op name for its newest 5 calls."),
     button("Try", run, { iconName: "play", needs: "write" }), h("div", { role: "status" }, () => shown.value));
 }
 
@@ -161,7 +161,7 @@ export async function newJudge(onmade) {
       field(
         "Prompt",
         prompt,
-        "{output} is the answer, {inputs} all that was given, {column} one column of the row. Write {{ and }} for braces of JSON.",
+        "{output} is the answer, {inputs} all inputs, {column} a column of the row. Write {{ and }} for literal braces.",
       ),
       tryOut(() => judgeOf(told())),
     ],
@@ -170,7 +170,7 @@ export async function newJudge(onmade) {
     { wide: true },
   );
   if (made) {
-    toast("Judge stored");
+    toast("Judge created");
     onmade();
   }
 }
@@ -196,7 +196,7 @@ export async function scoreCalls(usable, chosen = new Set()) {
           ),
         ),
       ),
-      field("Op", op, "The name of an op; empty for the roots of all traces."),
+      field("Op", op, "Op name; leave empty for all root calls."),
       field("Newest calls", count, `At most ${MOST_CALLS}.`),
     ],
     "Score",
@@ -210,12 +210,12 @@ export async function scoreCalls(usable, chosen = new Set()) {
         limit: Number(count.value),
         sort_by: [{ field: "started_at", direction: "desc" }],
       });
-      if (!calls.length) throw new Error("There is no such call");
+      if (!calls.length) throw new Error("No such call");
       await postProject("/calls/score", { call_ids: calls.map(({ id }) => id), scorer_refs: refs });
       return { count: calls.length };
     },
   );
-  if (made) toast(`${made.count} calls are scored in the background; the scores are feedback on them`);
+  if (made) toast(`Scoring ${made.count} calls in the background; scores appear as their feedback`);
 }
 
 /** The names under which calls of an op are stored. */

@@ -14,7 +14,7 @@ const ACTIONS = {
 
 /** The tab: rows of the audit log, newest first, and their export. */
 export function Audit() {
-  if (!may("admin")) return empty({ title: "The audit log is for admins", text: `You are ${config.user}, and administer nothing here.` });
+  if (!may("admin")) return empty({ title: "The audit log is for admins", text: `You are ${config.user} and do not administer anything here.` });
   const asked = () => {
     const search = new URLSearchParams();
     for (const name of ["action", "user", "before"]) if (query(name)) search.set(name, query(name));
@@ -31,7 +31,7 @@ export function Audit() {
     h("a.button", { href: file, download: "audit_log.jsonl" }, "Export")];
   return loaded(state, ({ rows, before }) => card("Audit log", actions,
     rows.length ? listing("Audit log", () => rows, (row) => row.number, columns)
-      : h("p.dim", "Nothing was noted that fits."),
+      : h("p.dim", "No matching entries."),
     h("div.row", query("before") && button("Newest", () => setQuery({ before: "" }), { kind: "quiet" }),
       before && button("Older", () => setQuery({ before: String(before) }), { kind: "quiet" }))));
 }

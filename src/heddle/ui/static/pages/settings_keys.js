@@ -19,8 +19,8 @@ const OVERLAPS = { "0s": "No longer", "1h": "For an hour", "24h": "For a day", "
 /** The tab: who may do what, and the ways to change it. */
 export function Keys() {
   if (!config.admin) {
-    const text = `You are ${config.user}, and administer nothing here. Ask whoever runs this server for a key that does, or for the `
-      + "key that you need.";
+    const text = `You are ${config.user} and do not administer anything here. Ask an admin of this server for an admin key, or for the `
+      + "key you need.";
     return empty({ title: "Keys are for admins", text });
   }
   const state = resource(() => "/_ui/api/keys", (path, abort) => get(path, abort));
@@ -31,15 +31,15 @@ export function Keys() {
 }
 
 function noKeysNeeded() {
-  const text = "Nobody needs a key now, as only this machine reaches the server. Keys count once it runs with ";
-  const how = " or on another address, and are made until then with ";
+  const text = "No key is needed now, as only this machine can reach the server. Keys apply once it runs with ";
+  const how = " or on another address. Until then, create them with ";
   return config.needs_key ? null : h("p.note", text, h("code", "--auth on"), how, h("code", "heddle keys create"), ".");
 }
 
 function noKeys(reload) {
   return empty({
     title: "No keys yet",
-    text: "A key lets an SDK or a colleague in, with a role in the projects that you choose. Make one on the server's machine:",
+    text: "A key gives an SDK or a colleague a role in the projects you choose. Create one on the server's machine:",
     code: "heddle keys create --user ann", action: create(reload),
   });
 }
@@ -73,7 +73,7 @@ const columns = [
   { key: "used", label: "Last used", render: (row) => dated(row.last_used_at, ago(row.last_used_at) || "never") },
   { key: "from", label: "From", render: (row) => h("span.dim", { title: row.last_used_from }, row.last_used_from || "") },
   { key: "made", label: "Made", render: (row) => dated(row.created_at, day(row.created_at), ` by ${row.created_by}`) },
-  { key: "sessions", label: "Browsers", number: true, title: "Browsers that are logged in", render: (row) => row.sessions || "" },
+  { key: "sessions", label: "Browsers", number: true, title: "Logged-in browsers", render: (row) => row.sessions || "" },
 ];
 
 function roleBadge(text) {
@@ -87,7 +87,7 @@ const dated = (at, text, more = "") => h("span", { title: at ? when(at) + more :
 function ends(row) {
   if (row.revoked_at) return h("span.badge", { title: when(row.revoked_at) }, "revoked");
   if (row.problem) return h("span.badge.warn", { title: when(row.expires_at) }, "expired");
-  const old = row.previous_until && h("small.dim", { title: when(row.previous_until) }, "the old secret still counts");
+  const old = row.previous_until && h("small.dim", { title: when(row.previous_until) }, "the old secret is still valid");
   return [dated(row.expires_at, row.expires_at ? day(row.expires_at) : "never"), old];
 }
 
@@ -105,11 +105,11 @@ function personActions(row, reload) {
   if (!row.is_whole || row.is_own) return row.is_own && h("span.badge.good", "you");
   const path = `/_ui/api/keys/${encodeURIComponent(row.id)}`;
   const again = async () => {
-    await attempt(() => send("POST", `${path}/restore`, {}), `${row.user} may sign in again`);
+    await attempt(() => send("POST", `${path}/restore`, {}), `${row.user} can sign in again`);
     reload();
   };
-  return row.revoked_at ? button("Let in again", again, { kind: "quiet" })
-    : button("Keep out", () => revoke(row, reload), { kind: "danger quiet" });
+  return row.revoked_at ? button("Unblock", again, { kind: "quiet" })
+    : button("Block", () => revoke(row, reload), { kind: "danger quiet" });
 }
 
 function meaning(roles) {
@@ -123,24 +123,24 @@ function meaning(roles) {
 
 async function limits({ id, user }) {
   const shown = limitsOf(await get("/v1/limits"), "key", id);
-  if (await changeLimits("key", id, shown, `this key of ${user}`)) toast("The limits of the key are changed");
+  if (await changeLimits("key", id, shown, `this key of ${user}`)) toast("Key limits updated");
 }
 
 async function revoke(row, reload) {
   const own = row.is_own ? " This is the key that you are logged in with: you will need another." : "";
-  const what = row.is_person ? `${row.user} is logged out, and cannot sign in until you allow it again.`
-    : `Whatever uses this key of ${row.user} is refused from now on, browsers with it are logged out, and jobs that it started `
+  const what = row.is_person ? `${row.user} is logged out, and cannot sign in until you unblock them.`
+    : `Requests with this key of ${row.user} are refused from now on, its browsers are logged out, and jobs that it started `
       + `stop. This cannot be undone.${own}`;
-  if (!await confirm(row.is_person ? "Keep out?" : "Revoke this key?", what, { action: row.is_person ? "Keep out" : "Revoke" })) return;
-  const done = row.is_person ? `${row.user} is kept out` : `The key of ${row.user} is revoked`;
+  if (!await confirm(row.is_person ? "Block this user?" : "Revoke this key?", what, { action: row.is_person ? "Block" : "Revoke" })) return;
+  const done = row.is_person ? `${row.user} is blocked` : `The key of ${row.user} is revoked`;
   await attempt(() => send("DELETE", `/_ui/api/keys/${encodeURIComponent(row.id)}`), done);
   reload();
 }
 
 async function rotate(row, reload) {
-  const text = `The key of ${row.user} gets a new secret; its roles, limits and jobs stay.`;
+  const text = `The key of ${row.user} gets a new secret; its roles, limits and jobs are kept.`;
   const made = await form("Rotate this key", [
-    { name: "overlap", label: "The old secret counts", options: Object.entries(OVERLAPS), value: "24h" },
+    { name: "overlap", label: "The old secret is valid", options: Object.entries(OVERLAPS), value: "24h" },
   ], { action: "Rotate", text, submit: (values) => send("POST", `/_ui/api/keys/${encodeURIComponent(row.id)}/rotate`, values) });
   if (!made) return;
   reload();
@@ -160,7 +160,7 @@ async function make(reload) {
     },
     {
       name: "more", label: "Further roles", type: "textarea", rows: 2, placeholder: "viewer:team/other",
-      hint: "One in a line: role:entity or role:entity/project.",
+      hint: "One per line: role:entity or role:entity/project.",
     },
     { name: "expires", label: "Expires", options: Object.entries(LIVES), value: "90d" },
   ], { action: "Create key", submit: (values) => send("POST", "/_ui/api/keys", asked(values)) });
@@ -176,7 +176,7 @@ function asked({ user, role, reach, more, expires }) {
 
 function show({ key, user }) {
   return dialog("Copy the key now", (close) => [
-    h("p", "It is shown this once; the server keeps only a hash of it."), codeBlock(key),
+    h("p", "It is shown only once; the server keeps just a hash of it."), codeBlock(key),
     h("p", `How ${user} uses it with an SDK:`),
     codeBlock(`export WANDB_BASE_URL=${location.origin}${config.root}\nexport WANDB_API_KEY=${key}`),
     h("div.actions", button("Done", () => close(), { kind: "primary" })),

@@ -12,18 +12,18 @@ export function limitsOf({ defaults, data }, kind, name) {
 
 /** Ask for new limits and set them; resolves to null when nothing was changed. */
 export function changeLimits(kind, name, shown, whose) {
-  const hint = "0 is no limit; empty lets the server's setting hold again.";
+  const hint = "0 means no limit; leave empty for the server's setting.";
   const number = (key, label) => ({ name: key, label, type: "number", min: 0, value: String(shown[key]), hint });
   const limit = (text) => (text === "" ? null : Number(text));
   return form("Limits", [
-    number("concurrency", "Completions at the same time"), number("tokens_per_minute", "Tokens per minute"),
+    number("concurrency", "Concurrent completions"), number("tokens_per_minute", "Tokens per minute"),
     {
       name: "quotas", label: "Quotas", autocomplete: "off", placeholder: shown.quotas, value: shown.own.includes("quotas") ? shown.quotas : "",
-      hint: `Such as all requests 600/minute, opentelemetry bytes 2GiB/day${kind === "project" ? ", disk 50GiB" : ""}; `
-        + "none is no quota; empty lets the server's setting hold again.",
+      hint: `For example all requests 600/minute, opentelemetry bytes 2GiB/day${kind === "project" ? ", disk 50GiB" : ""}; `
+        + "none means no quota; leave empty for the server's setting.",
     },
   ], {
-    text: `What ${whose} may use on this server. Requests beyond it are answered 429 and may try again.`,
+    text: `What ${whose} may use on this server. Requests beyond it are rejected with 429 and can be retried.`,
     submit: ({ concurrency, tokens_per_minute: tokens, quotas }) => send("PUT", "/v1/limits", {
       kind, name, concurrency: limit(concurrency), tokens_per_minute: limit(tokens), quotas: quotas.trim() || null,
     }),

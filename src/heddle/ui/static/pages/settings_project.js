@@ -11,9 +11,9 @@ import { shares } from "./settings_parts.js";
 
 const KINDS = [
   ["Calls", "trace_storage_size_bytes"], ["Objects", "objects_storage_size_bytes"],
-  ["Tables of datasets", "tables_storage_size_bytes"], ["Files", "files_storage_size_bytes"],
+  ["Dataset tables", "tables_storage_size_bytes"], ["Files", "files_storage_size_bytes"],
 ];
-const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "1 year"]];
+const PERIODS = [["", "Forever"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "1 year"]];
 
 /** The tab. */
 export function Project() {
@@ -25,10 +25,10 @@ function retention() {
   const change = async (before, days) => {
     const after = days === "" ? null : Number(days);
     const isShorter = after !== null && (before === null || after < before);
-    const text = `Calls of ${projectId()} that started more than ${int(after)} days ago are deleted for good, right away and `
+    const text = `Calls of ${projectId()} that started more than ${int(after)} days ago are permanently deleted, now and `
       + "from then on.";
-    if (isShorter && !await confirm("Delete older calls?", text, { action: "Delete and keep so" })) return state.reload();
-    await attempt(() => postProject("/project/ttl_settings/update", { retention_days: after }), "The retention is changed");
+    if (isShorter && !await confirm("Delete older calls?", text, { action: "Delete calls" })) return state.reload();
+    await attempt(() => postProject("/project/ttl_settings/update", { retention_days: after }), "Retention updated");
     return state.reload();
   };
   return card("Retention", null, loaded(state, ({ retention_days: days }) => choose(days, change)));
@@ -47,9 +47,9 @@ function choose(days, change) {
   };
   return [
     h("div.row", h("label", h("span", "Calls are kept "), select),
-      may("admin") && button("Another period", other, { kind: "quiet" })),
+      may("admin") && button("Custom period", other, { kind: "quiet" })),
     h("p.dim", may("admin")
-      ? "Calls that started longer ago are deleted for good. Objects and datasets stay." : "An admin can change this."),
+      ? "Older calls are permanently deleted. Objects and datasets are kept." : "Only admins can change this."),
   ];
 }
 
@@ -69,7 +69,7 @@ function limits() {
     const shown = limitsOf(told, "project", projectId());
     const { uses } = told.data.find((entry) => entry.kind === "key");
     return [
-      facts([["Completions at the same time", text(shown.concurrency)], ["Tokens per minute", text(shown.tokens_per_minute)],
+      facts([["Concurrent completions", text(shown.concurrency)], ["Tokens per minute", text(shown.tokens_per_minute)],
         ["Quotas", shown.quotas], ["Comes from", shown.isOwn ? "this project" : "the server's settings"],
         ["Running now", int(shown.running)]]),
       quotaUses("Used by this project", shown.uses),
@@ -83,10 +83,10 @@ function redaction() {
   const state = resource(() => "redaction", () => postProject("/project/redaction/read"));
   const change = async ({ kinds, paths }) => {
     const done = await form("Redact before storing", [
-      { name: "kinds", label: "Kinds", value: kinds.join(", "), autocomplete: "off", hint: "Of email, phone, card, key" },
-      { name: "paths", label: "Paths", value: paths.join(", "), autocomplete: "off", hint: "Such as inputs.customer.address, attributes.user.name" },
+      { name: "kinds", label: "Kinds", value: kinds.join(", "), autocomplete: "off", hint: "Any of email, phone, card, key" },
+      { name: "paths", label: "Paths", value: paths.join(", "), autocomplete: "off", hint: "For example inputs.customer.address, attributes.user.name" },
     ], {
-      text: "What is found is taken out of everything that this project is sent from now on. What is stored stays as it is.",
+      text: "Matches are removed from everything that is sent to this project from now on. Stored data is not changed.",
       submit: (given) => postProject("/project/redaction/update", { kinds: words(given.kinds), paths: words(given.paths) }),
     });
     if (done) state.reload();
@@ -95,26 +95,26 @@ function redaction() {
   const counted = (redacted) => Object.entries(redacted).map(([kind, count]) => `${int(count)} ${kind}`).join(", ");
   return card("Redaction", null, loaded(state, (rules) => [
     facts([["Kinds", rules.kinds.join(", ") || "none"], ["Paths", rules.paths.join(", ") || "none"],
-      ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Taken out", counted(rules.redacted) || "nothing"]]),
-    h("p.dim", "Not looked into: images and other binary files, names and ids, requests of jobs. Sampled tokens that say what is taken out are not "
+      ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Removed", counted(rules.redacted) || "nothing"]]),
+    h("p.dim", "Not checked: images and other binary files, names, ids and job requests. Sampled tokens of removed text are not "
       + "kept; Tinker's protocol and uploaded archives are refused."),
     may("admin") && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
   ]));
 }
 
-const SUBJECTS = [["user", "A user"], ["thread", "A thread"], ["trace", "A trace"], ["call", "A call and all below it"],
+const SUBJECTS = [["user", "A user"], ["thread", "A thread"], ["trace", "A trace"], ["call", "A call and its child calls"],
   ["object", "An object or op"], ["project", "The whole project"]];
 
 function erasure() {
   const told = signal(/** @type {any} */ (null));
   const erase = async () => {
-    const asked = await form("Erase data for good", [
+    const asked = await form("Erase data permanently", [
       { name: "subject", label: "What", options: SUBJECTS },
-      { name: "id", label: "Its id or name", autocomplete: "off", hint: `Of the whole project: ${projectId()}` },
-    ], { action: "Erase", text: "Calls, files, feedback and all that hangs on them leave the disk. Nothing brings them back but a backup." });
+      { name: "id", label: "Id or name", autocomplete: "off", hint: `For the whole project: ${projectId()}` },
+    ], { action: "Erase", text: "Calls, files, feedback and everything attached to them are removed from the disk. Only a backup can restore them." });
     if (!asked) return;
     const { subject, id } = asked;
-    if (subject === "project" && id !== projectId()) return void toast("Nothing was erased: the name is another one", { kind: "error" });
+    if (subject === "project" && id !== projectId()) return void toast("Nothing was erased: the project name does not match", { kind: "error" });
     const job = await attempt(() => postProject("/project/purge", { subject, id: subject === "project" ? "" : id }));
     if (job) follow(job.job_id);
   };
@@ -124,14 +124,14 @@ function erasure() {
     if (["queued", "running"].includes(told.peek()?.state)) setTimeout(() => follow(id), 500);
   };
   return card("Erase data", button("Erase", erase, { iconName: "trash" }),
-    h("p.dim", "For requests of people whose data is here: what a user, thread, trace or call left is removed from the disk."),
+    h("p.dim", "For data deletion requests: removes the data of a user, thread, trace or call from the disk."),
     () => told.value && h("p", { role: "status" }, describe(told.value)));
 }
 
 function describe({ state, result, error }) {
   if (state !== "succeeded") return error ? `${state}: ${error}` : "Erasing …";
   const removed = Object.entries(result.removed).map(([name, count]) => `${int(count)} ${name.replaceAll("_", " ")}`);
-  return `Erased: ${removed.join(", ") || "nothing was there"}`;
+  return `Erased: ${removed.join(", ") || "nothing found"}`;
 }
 
 function connect() {

@@ -20,11 +20,11 @@ export function Providers(inProject) {
   const tried = signal(/** @type {Record<string, any>} */ ({}));
   const add = () => edit(null, state.reload);
   return [loaded(state, ({ providers }) => (providers.length
-    ? card("Providers of this server", runsServer() && button("Add a provider", add, { iconName: "add" }),
+    ? card("Providers of this server", runsServer() && button("Add provider", add, { iconName: "add" }),
       listing("Providers of this server", () => providers, (row) => row.name, columns(providers, tried, state.reload)))
-    : empty({ title: "No other provider", text: "The playground, scorers, monitors and replays use the model that is served here. "
-      + "Add a provider and its key, and they can ask its models as well.",
-    action: runsServer() ? button("Add a provider", add, { kind: "primary", iconName: "add" }) : null }))),
+    : empty({ title: "No other providers", text: "The playground, scorers, monitors and replays use the model served here. "
+      + "Add a provider and its key to use its models as well.",
+    action: runsServer() ? button("Add provider", add, { kind: "primary", iconName: "add" }) : null }))),
   inProject ? ofProject() : null];
 }
 
@@ -70,11 +70,11 @@ function test(row, tried) {
 function actions(row, reload) {
   if (!row.is_stored) return h("span.dim", "in the settings");
   const remove = async () => {
-    if (!(await confirm(`Delete ${row.name}?`, "Its key is forgotten at once; the playground and scorers can no longer ask it."))) return;
+    if (!(await confirm(`Delete ${row.name}?`, "Its key is deleted at once, and the playground and scorers can no longer use it."))) return;
     await attempt(() => send("DELETE", path`/inference/providers/${row.name}`), "Provider deleted");
     reload();
   };
-  return menu(null, () => [["Change", () => edit(row, reload), { iconName: "edit" }],
+  return menu(null, () => [["Edit", () => edit(row, reload), { iconName: "edit" }],
     ["Delete", remove, { iconName: "trash", danger: true }]], { label: `More for ${row.name}`, kind: "quiet" });
 }
 
@@ -85,11 +85,11 @@ async function edit(row, reload) {
     ...(row ? [] : [{ name: "name", label: "Name", required: true, maxlength: 64, pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]*", autocomplete: "off",
       hint: "Its models are called NAME/MODEL" }]),
     { name: "base_url", label: "Address", required: true, value: row?.base_url ?? "", list: "known-providers", autocomplete: "off",
-      placeholder: "https://api.openai.com/v1", hint: "Of a server that speaks OpenAI's protocol" },
+      placeholder: "https://api.openai.com/v1", hint: "Of an OpenAI-compatible server" },
     { name: "api_key", label: "Key", type: "password", autocomplete: "off",
-      hint: row ? "Empty: the key stays, as long as the address does" : "Stored encrypted, and never shown again; empty for none" },
+      hint: row ? "Leave empty to keep the key, if the address stays the same" : "Stored encrypted and never shown again; leave empty for none" },
   ];
-  const saved = await form(row ? `Change ${row.name}` : "Add a provider", fields, {
+  const saved = await form(row ? `Edit ${row.name}` : "Add provider", fields, {
     submit: ({ name = row?.name, base_url: address, api_key: key }) => send("PUT", path`/inference/providers/${name.trim()}`,
       { base_url: address.trim(), api_key: row && !key ? null : key.trim() }),
   });

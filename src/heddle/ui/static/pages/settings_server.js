@@ -18,28 +18,28 @@ const about = () => resource(() => "/_ui/api/settings", (path, abort) => get(pat
 /** The tab of what the data folder holds. */
 export function Storage() {
   if (!runsServer()) {
-    return empty({ title: "Storage is for admins", text: "It is the whole server's. What a project stores is on its own tab." });
+    return empty({ title: "Storage is for admins", text: "It covers the whole server. What a project stores is on its own tab." });
   }
   const state = resource(() => "/_ui/api/storage", (path, abort) => get(path, abort));
   return loaded(state, ({ folder, schema, limit, parts, disk, disk_free: free, backup }) => {
     const sum = parts.reduce((all, part) => all + part.bytes, 0);
     return [
       h("div.tiles", tile("Stored", bytes(sum), "in the data folder"), tile("Free", bytes(free), `of ${bytes(disk)} on its disk`),
-        tile("Limit of the database", limit ? bytes(limit) : "none", "setting max_database_bytes"),
-        tile("Schema", String(schema), "step of the database")),
+        tile("Database limit", limit ? bytes(limit) : "none", "setting max_database_bytes"),
+        tile("Schema", String(schema), "database version")),
       h("div.columns",
         card("Data folder", null, h("p.mono.folder", { title: folder }, folder),
           shares("Data folder", parts.map((part) => ({ ...part, name: PARTS[part.name][0], note: PARTS[part.name][1] })))),
         card("Backup", null, ...lastBackup(backup),
-          h("p.dim", "A consistent copy of all of it, made while the server runs and tried out; daily, on this machine:"),
+          h("p.dim", "A consistent copy, made and verified while the server runs. Daily, on this machine:"),
           codeBlock(`heddle backup 'backups/{time}' --every 1d --keep 7 --data ${quoted(folder)}`),
-          h("p.dim", "And back, into an empty folder:"), codeBlock("heddle restore backups/TIME --data ./restored"))),
+          h("p.dim", "Restore it into an empty folder:"), codeBlock("heddle restore backups/TIME --data ./restored"))),
     ];
   });
 }
 
 function lastBackup({ made_at: made, restored_at: restored, failed_at: failed, error, target, bytes: size, seconds, notes }) {
-  if (!made && !failed) return [h("p.problem", { role: "status" }, "No backup was made yet.")];
+  if (!made && !failed) return [h("p.problem", { role: "status" }, "No backups yet.")];
   return [
     failed && h("p.problem", { role: "alert" }, `The last attempt failed ${ago(failed)}: ${error}`),
     made && facts([["Last backup", h("time", { datetime: made, title: made }, ago(made))], ["Where", h("span.mono", { title: target }, target)],
@@ -62,7 +62,7 @@ export function Server() {
           ["Keys", told.needs_key ? "needed" : "not needed"], ["You are", config.user],
           ["Scope", config.admin ? "admin" : "not admin"]])),
       card("Settings that differ from the defaults", h("span", `${told.given.length}`),
-        told.given.length ? given(told) : h("p.dim", "None: everything is as it comes.")),
+        told.given.length ? given(told) : h("p.dim", "None: every setting has its default.")),
     ]),
     loaded(limits, (info) => card("Limits", null, facts(Object.entries(info.limits).map(limitFact)))),
   ];

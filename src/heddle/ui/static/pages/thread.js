@@ -63,7 +63,7 @@ export default function Thread({ thread }) {
     {
       crumbs: [["Threads", link("/threads")]],
       title: h("span", { title: thread, dir: "auto" }, thread),
-      extra: copyButton(() => thread, "Copy the thread's name"),
+      extra: copyButton(() => thread, "Copy thread name"),
       actions: [() => state.data.value?.turns && figures(state.data.value), modeSwitch()],
     },
     [box, () => pages() > 1 && turnPager(number, pages, PAGE, () => state.data.value.turns)],
@@ -82,7 +82,7 @@ const figures = (found) => [
 const gone = (thread) =>
   empty({
     title: "This thread has no turns",
-    text: `No stored call is a turn of ${thread}. Its calls may be deleted, or past the project's retention.`,
+    text: `This project has no turns of ${thread}. Its calls may have been deleted, or be past the project's retention.`,
   });
 
 async function turnCalls({ thread, offset }, abort) {

@@ -129,7 +129,7 @@ const rangeOf = (found, count) =>
     : `${int((pageNumber() - 1) * PAGE + 1)} to ${int((pageNumber() - 1) * PAGE + count)} of ${int(found)} threads`;
 
 /** A number of a thread as the way to its calls whose tokens count. */
-const counted = (row, text) => callsLink(text, "The calls whose tokens count", { preset: "all" }, { thread: row.thread_id, used: "" });
+const counted = (row, text) => callsLink(text, "Calls whose tokens are counted", { preset: "all" }, { thread: row.thread_id, used: "" });
 
 /** The last that was said in the last turns, by call id. */
 async function lastWords(ids, abort) {
@@ -192,7 +192,7 @@ const threadColumns = (last) => [
 ];
 
 const nothingFound = () =>
-  empty({ title: "No thread has such a name", text: "The search looks at the names of threads: a part of one is enough." });
+  empty({ title: "No thread with this name", text: "The search covers the names of threads; part of a name is enough." });
 
 function noThreads() {
   return empty({
@@ -210,6 +210,6 @@ function noThreads() {
       'with weave.thread("first-conversation"):',
       '    answer("Hello")',
     ].join("\n"),
-    action: h("p", "Then it is listed here with its turns, tokens and cost; a turn opens as its trace."),
+    action: h("p", "It then appears here with its turns, tokens and cost. Open a turn to see its trace."),
   });
 }

@@ -44,7 +44,7 @@ export function conversationsView() {
     () =>
       hasNone.value
         ? query("search")
-          ? empty({ title: "Nobody said that", text: "The search looks at what users, agents and tools said." })
+          ? empty({ title: "Nothing found", text: "The search covers what users, agents and tools said." })
           : noAgents()
         : state.data.value && [list, pages(total, "conversation")],
   ];
@@ -219,9 +219,9 @@ function versionsOf(name) {
 
 function noAgents() {
   return empty({
-    title: "No agent has been seen yet",
+    title: "No agents yet",
     text:
-      "Agents report through the conversation API of the SDK, or as OpenTelemetry spans of the GenAI conventions " +
+      "Agents report through the conversation API of the SDK, or as OpenTelemetry spans with the GenAI conventions " +
       "(invoke_agent, chat, execute_tool).",
     code: [
       "import os, weave",

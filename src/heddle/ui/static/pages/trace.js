@@ -12,7 +12,7 @@ import { traceHeader } from "./trace_header.js";
 import { traceRows } from "./trace_rows.js";
 import { VIEWS, makeView, nextError, toggleAll, toggleZoom } from "./trace_view.js";
 
-const WHY_GONE = "It may have been deleted, be older than the project keeps calls, or not have arrived yet.";
+const WHY_GONE = "It may have been deleted, be past the project's retention, or not have arrived yet.";
 
 /** The page of a trace; the query holds the call, the view, the filter and what is zoomed on. */
 export default function Trace({ trace }) {
@@ -55,11 +55,11 @@ function gone(trace, data) {
   return [
     head,
     empty({
-      title: "This trace is not here",
-      text: `No call of the trace ${trace} is stored in this project. ${WHY_GONE}`,
+      title: "Trace not found",
+      text: `This project has no trace ${trace}. ${WHY_GONE}`,
       action: h(
         "div.actions",
-        button("Look again", data.reload, { iconName: "refresh" }),
+        button("Try again", data.reload, { iconName: "refresh" }),
         h("a.button", { href: link("/traces") }, "All calls"),
       ),
     }),
@@ -84,7 +84,7 @@ function bindKeys(view) {
     k: [() => view.step(-1), "previous call"],
     e: [() => nextError(view, 1), "next error"],
     E: [() => nextError(view, -1), "previous error"],
-    z: [() => toggleZoom(view), "zoom the time on the call, or back"],
+    z: [() => toggleZoom(view), "zoom to the call, or back"],
     c: [() => toggleAll(view), "collapse or expand all"],
     "/": [() => document.getElementById("trace-filter")?.focus(), "filter"],
     Escape: [() => setQuery({ zoom: null, q: null }), "whole trace"],
@@ -179,9 +179,9 @@ function noRows(view) {
   return view.rows.value.length
     ? null
     : empty({
-        title: "No call fits",
-        text: "The filter looks at names, kinds, models, ids, “error” and “running”.",
-        action: button("Clear the filter", () => setQuery({ q: null })),
+        title: "No matching calls",
+        text: "The filter matches names, kinds, models, ids, “error” and “running”.",
+        action: button("Clear filter", () => setQuery({ q: null })),
       });
 }
 

@@ -16,8 +16,8 @@ export function axis(view) {
     "div.traceaxis",
     h("span", () => (view.time.value.isZoomed ? "Zoomed on a call" : "")),
     h("div.ticks", marks),
-    h("span.used.usedtokens", { title: "Of the call itself / with all below it" }, "Tokens"),
-    h("span.used.usedcost", { title: "Of the call itself / with all below it" }, "Cost"),
+    h("span.used.usedtokens", { title: "The call itself / with child calls" }, "Tokens"),
+    h("span.used.usedcost", { title: "The call itself / with child calls" }, "Cost"),
     h("span"),
   );
 }

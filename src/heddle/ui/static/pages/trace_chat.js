@@ -52,7 +52,7 @@ function chatsOf(view, tree) {
       waiting.value = false;
       more.hidden = !left.length;
       note.hidden = !silent || !held;
-      note.textContent = `${int(silent)} ${silent === 1 ? "call holds" : "calls hold"} no messages.`;
+      note.textContent = `${int(silent)} ${silent === 1 ? "call has" : "calls have"} no messages.`;
       if (!held && !left.length && !stages.length) box.replaceChildren(nothing());
     });
   box.append(more, note);
@@ -63,7 +63,7 @@ function chatsOf(view, tree) {
 const nothing = () =>
   empty({
     title: "No conversation",
-    text: "No call of this trace holds messages. The tree shows what it did instead.",
+    text: "No call of this trace has messages. See its calls in the tree.",
   });
 
 function turn(view, tree, index, call) {

@@ -13,7 +13,7 @@ export function traceHeader(trace, view, data) {
     title: h("span", { dir: "auto", title: () => name(view) }, () => name(view)),
     extra: [
       h("span.traceid", { title: trace }, trace.slice(0, 8)),
-      copyButton(() => trace, "Copy the trace's id"),
+      copyButton(() => trace, "Copy trace id"),
       neighbours(view),
       () => parentLink(view.tree.value, data),
     ],
@@ -74,7 +74,7 @@ function parentLink(tree, data) {
   );
   return () => {
     if (found.value === null) return null;
-    if (found.value === false) return h("span.badge.warn", { title: `The parent ${wanted} is not stored` }, "parent missing");
+    if (found.value === false) return h("span.badge.warn", { title: `Parent ${wanted} not found` }, "parent missing");
     return h("a.badge.good", { href: link(path`/traces/${found.value.trace_id}`, { call: found.value.id }) }, "Parent trace");
   };
 }

@@ -96,7 +96,7 @@ function usedCell(name, tree, index, figure, write) {
   const isSmall = (own, whole) => Math.abs(whole - own) < 1e-9;
   return h("span.used", { role: "gridcell", class: name, title: () => {
     const [own, whole] = read();
-    return whole ? `${write(own ?? 0) || 0} itself, ${write(whole)} with all below` : null;
+    return whole ? `${write(own ?? 0) || 0} itself, ${write(whole)} with child calls` : null;
   } }, () => {
     const [own, whole] = read();
     if (!whole) return null;

@@ -61,7 +61,7 @@ function list(models, selection) {
     h(
       "div.bar-of-tools",
       searchBox(
-        "Find a model",
+        "Search models",
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
@@ -77,7 +77,7 @@ function list(models, selection) {
         selection,
         href: (row) => link(path`/training/${row.id}`),
       }),
-      () => (matching().length ? null : empty({ title: "No model has such a name" })),
+      () => (matching().length ? null : empty({ title: "No model with this name" })),
     ),
   ];
 }
@@ -98,7 +98,7 @@ const COLUMNS = [
     key: "duration",
     label: "Duration",
     number: true,
-    title: "From its first job to its last",
+    title: "From first to last job",
     render: (row) =>
       row.started_at ? duration(Math.max(0, secondsBetween(row.started_at, row.open ? new Date() : row.last_at))) : "",
   },
@@ -172,15 +172,15 @@ function teach(problem) {
     empty({
       title: "Train a model on rewards",
       text:
-        "A program asks the model, says what each answer was worth, and sends the groups. " +
-        "One gradient step later the same name answers with the better policy; its curves show here live.",
+        "A program samples answers from the model, rewards them, and sends the groups. " +
+        "One gradient step later, the same name answers with the improved policy. Its curves appear here live.",
       code: INSTALL,
       action: [
         codeBlock(program()),
         () =>
           problem()
             ? h("p.worse", problem())
-            : h("p", "Calls that were traced already can be trained on as well: ", h("b", "New job"), ", from calls."),
+            : h("p", "You can also train on calls that are already traced: ", h("b", "New job"), ", from calls."),
         h("a.button", { href: link("/traces") }, icon("calls"), "Look at the calls"),
       ],
     }),

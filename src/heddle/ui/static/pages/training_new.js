@@ -38,7 +38,7 @@ export function newJob(models, code, preset = {}) {
           way.value === "calls"
             ? callsForm(models, close, preset)
             : [
-                h("p", "A program samples, judges and sends trajectories; every job that it starts shows here."),
+                h("p", "A program samples, judges and sends trajectories; every job that it starts appears here."),
                 code.map(codeBlock),
               ],
       ];
@@ -113,22 +113,22 @@ function callsForm(models, close, preset) {
     h(
       "p.dim",
       preset.run
-        ? "The answers of the run to one row become a group: it takes several trials of a row, or rows with equal inputs, to compare."
-        : "Calls with equal inputs become a group, the chats in them its trajectories. " +
-            "Each needs a reward, and chats that this server's models answered with the probabilities of their tokens.",
+        ? "The run's answers to a row form a group. To compare, rows need several trials or equal inputs."
+        : "Calls with equal inputs form a group; their chats are its trajectories. " +
+            "Each needs a reward, and chats that this server's models answered with token probabilities.",
     ),
     ops,
     paths,
     h(
       "div.formgrid",
-      field("Model", model, "It is trained one step further."),
+      field("Model", model, "It is trained one more step."),
       () => (chosen.value === NEW ? field("Name of the new model", name) : null),
       () => (chosen.value === NEW ? field("Base model", base) : null),
-      preset.run ? null : field("Calls of the op", op, "Its name, wherever it was called; empty: every root call."),
-      field("Reward, as a path", path, "Into the call, such as output.reward; with a feedback type into its payload."),
-      preset.run ? null : field("Feedback type", feedback, "Empty: the reward stands in the call itself."),
-      field("At most so many calls", limit),
-      field("Learning rate", rate, "Empty: 5e-6. 1e-3 to 5e-3 suits heddle-tiny."),
+      preset.run ? null : field("Calls of the op", op, "Op name; leave empty for all root calls."),
+      field("Reward path", path, "In the call, such as output.reward, or in the payload of the feedback type."),
+      preset.run ? null : field("Feedback type", feedback, "Leave empty if the reward is in the call itself."),
+      field("Maximum number of calls", limit),
+      field("Learning rate", rate, "Default 5e-6; for heddle-tiny use 1e-3 to 5e-3."),
     ),
     problem,
     h(

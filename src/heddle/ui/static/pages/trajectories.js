@@ -77,7 +77,7 @@ function modelPicker(models, modelId) {
 
 function bodyPicker(bodies, chosen) {
   const text = (one) => {
-    const step = one.step === null ? "No step yet" : `Step ${one.step}`;
+    const step = one.step === null ? "No steps yet" : `Step ${one.step}`;
     const split = one.split === "train" ? "" : `, logged as ${one.split}`;
     return step + split + (typeof one.reward === "number" ? ` (reward ${number(one.reward)})` : "");
   };
@@ -175,8 +175,8 @@ function teach() {
   return empty({
     title: "No trajectories yet",
     text:
-      "When a program trains a model here, what it sent shows on this page: " +
-      "groups, rewards, advantages, and every conversation with the tokens that were trained.",
+      "When a program trains a model here, this page shows what it sent: " +
+      "groups, rewards, advantages and every conversation with the trained tokens.",
     action: h("a.button", { href: link("/training") }, icon("chart"), "Train a model"),
   });
 }

@@ -41,7 +41,7 @@ function groupCard(group, at) {
     "li.group",
     h(
       "header",
-      h("span.one-line", { dir: "auto", title: group.prompt }, group.prompt || h("span.faint", "no words of a user")),
+      h("span.one-line", { dir: "auto", title: group.prompt }, group.prompt || h("span.faint", "no user message")),
       h("span.spread", group.mean === null ? "empty" : `${number(group.mean)} ± ${number(group.spread)}`),
       group.spread === 0 ? h("span.badge", { title: "Equal rewards teach nothing" }, "equal") : null,
       group.exceptions.length
@@ -98,7 +98,7 @@ export function advantageChip(advantage) {
   const text = advantage === 0 ? "0" : `${advantage > 0 ? "+" : "−"}${Math.abs(advantage).toFixed(2)}`;
   return h(
     "span.advantage",
-    { "data-sign": kind, title: "Advantage: the reward less the group's mean, by its deviation" },
+    { "data-sign": kind, title: "Advantage: (reward − group mean) / standard deviation" },
     text,
   );
 }

@@ -24,7 +24,7 @@ export function trajectoryView(asked, at, groups) {
     "div.scroll.onetrajectory",
     { tabindex: 0, role: "region", "aria-label": "Trajectory" },
     backToList("All trajectories", () => setQuery({ at: null }, false)),
-    () => (at.value ? null : empty({ title: "No trajectory", text: "This step has groups without members only." })),
+    () => (at.value ? null : empty({ title: "No trajectory", text: "All groups of this step are empty." })),
     loaded(state, (data) => show(data, at.peek(), groups)),
   );
 }
@@ -83,7 +83,7 @@ function chat(conversations) {
     h(
       "section.history",
       index ? h("h3", `Conversation ${index + 1}`) : null,
-      found.messages.length ? conversationView(found) : h("p.dim", "It holds no messages."),
+      found.messages.length ? conversationView(found) : h("p.dim", "It has no messages."),
     ),
   );
 }
@@ -95,7 +95,7 @@ function tokens({ sequences, problem, advantage }) {
       "p.dim",
       advantage === 0
         ? "With an advantage of 0 no token is trained."
-        : "Nothing in it could be trained: its answers carry no log-probabilities.",
+        : "Nothing in it could be trained: its answers have no log-probabilities.",
     );
   return h(
     "div.tokenviews",

@@ -92,7 +92,7 @@ function makeWork(id, fields, done) {
   work.open = () => guard(async () => {
     const asked = query("item");
     const item = asked ? await readItem(id, asked) : await waiting.next(work.seen);
-    if (asked && !item) toast("The item of this address is gone");
+    if (asked && !item) toast("This item no longer exists");
     await take(item ?? (await waiting.next(work.seen)));
   });
   function set(name, value) {
@@ -108,7 +108,7 @@ function makeWork(id, fields, done) {
     const [values, note] = [work.values.peek(), work.note.peek()];
     const rows = state === "completed" ? feedbackRows(id, item, fields, values, note) : [];
     if (state === "completed" && !rows.length) {
-      toast("Nothing is filled in; press s to skip");
+      toast("No field is filled in; press s to skip");
       return;
     }
     const old = state === "completed" ? (work.data.peek()?.own ?? []) : [];
@@ -242,11 +242,11 @@ function panel(queue, fields, gone, work) {
 
 function finished(id, work, total) {
   const count = work.past.length;
-  if (!total) return empty({ title: "The queue is empty", text: "Add calls on the queue's page; they are shown here one by one.",
+  if (!total) return empty({ title: "The queue is empty", text: "Add calls on the queue's page; they appear here one by one.",
     action: h("a.button.primary", { href: link(path`/queues/${id}`) }, "Add calls") });
   return h("div.empty", { role: "status" }, h("h2", "All done"),
-    h("p", count ? `You worked on ${int(count)} ${count === 1 ? "item" : "items"}. Nothing waits in this queue.`
-    : "Nothing waits in this queue."),
+    h("p", count ? `You worked on ${int(count)} ${count === 1 ? "item" : "items"}. This queue has no items left.`
+    : "This queue has no items left."),
     h("div.actions", count > 0 && button(["Undo the last ", h("kbd", "u")], () => work.undo()),
       h("a.button", { href: link(path`/queues/${id}`, { tab: "people" }) }, "See the labels"),
       h("a.button.primary", { href: link("/queues") }, "All queues")));

@@ -23,7 +23,7 @@ export function callPanel(item, data) {
 }
 
 function body(item, call) {
-  if (!call) return empty({ title: "This call is deleted", text: "Press s to skip it." });
+  if (!call) return empty({ title: "This call was deleted", text: "Press s to skip it." });
   if (hasChat(call) && query("view") !== "data") return chatView(call);
   const named = (item.display_fields ?? []).filter((name) => !["inputs", "output"].includes(name));
   const isDefault = !item.display_fields?.length;
