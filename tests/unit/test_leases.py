@@ -18,11 +18,12 @@ from heddle.inference.engine.base import AdapterRef
 from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
-from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, Changes, Leases, leases
+from heddle.store.control.coordination import ADAPTERS, LIMITS, MONITORS, SUCCEEDED, Changes, Leases, leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow
 from heddle.store.control.monitors import AlertRow, DeliveryRow, alert_deliveries
+from heddle.store.control.objects import NewVersion
 from heddle.store.control.training import JobRow, LeaseLost, train_jobs
 from tests.support.patience import strain
 from tests.support.postgres import postgres
@@ -343,6 +344,14 @@ def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
             before = await other.changes.number(ADAPTERS)
             await one.adapters.point(("team", "p", "policy"), 3)
             assert await other.changes.number(ADAPTERS) > before
+            # Also while the server stops, and nothing observes its objects any more.
+            one.objects.observers.clear()
+            await one.objects.create(NewVersion("p", "object", "m", "d", "{}", 2, "Monitor", None, "me"))
+            assert await other.changes.number(MONITORS) == 1
+            await one.objects.create(NewVersion("p", "object", "o", "d", "{}", 2, "Dataset", None, "me"))
+            assert await other.changes.number(MONITORS) == 1
+            await one.objects.delete("p", "m", [], "me")
+            assert await other.changes.number(MONITORS) == 2
 
     asyncio.run(main())
 

@@ -240,8 +240,8 @@ class Monitors:
         await self._following.stop()
 
     async def _changed(self) -> None:
-        """A monitor came or went here: tell the other servers, and read it."""
-        await self._store.changes.count(MONITORS)
+        """A monitor came or went here."""
+        self._store.changes.count_here(MONITORS)
         await self.refresh()
 
     async def _follow_others(self) -> float:

@@ -100,6 +100,8 @@ class Leases(Repository):
 ADAPTERS: Final = "adapters"
 LIMITS: Final = "limits"
 MONITORS: Final = "monitors"
+_FOLLOWED = {"Monitor": MONITORS}
+"""By base class of objects: the thing that a version of it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,12 @@ def count_change(connection: sa.Connection, name: str) -> None:
         connection.execute(changes.insert().values(name=name, number=1))
 
 
+def count_class_change(connection: sa.Connection, base_class: str | None) -> None:
+    """The same of the versions of a base class, where servers follow those."""
+    if (name := _FOLLOWED.get(base_class or "")) is not None:
+        count_change(connection, name)
+
+
 def number_of(connection: sa.Connection, name: str) -> int:
     """How often a thing changed, as a transaction sees it."""
     return connection.execute(_NUMBER, {"named": name}).scalar() or 0
@@ -143,9 +151,13 @@ class Changes(Repository):
         super().__init__(executor, instance)
         self._here = Counter[str]()
 
+    def count_here(self, name: str) -> None:
+        """Say that a thing changed here, by a transaction that counted it."""
+        self._here[name] += 1
+
     async def count(self, name: str) -> None:
         """Say that a thing changed, after its commit."""
-        self._here[name] += 1
+        self.count_here(name)
         await self._executor.write(lambda connection: count_change(connection, name))
 
     async def number(self, name: str) -> int:

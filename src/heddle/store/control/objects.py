@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
+from heddle.store.control.coordination import count_class_change
 from heddle.store.control.redaction import RedactedRepository, Redaction
 from heddle.store.control.repository import Executor, Instance, Integer, columns_of, metadata, reads, writes
 from heddle.wire import refs, times
@@ -109,8 +110,7 @@ def _select(with_value: bool) -> sa.Select[Any]:
 
 
 def _version(row: Any) -> ObjectVersion:
-    names = [name for name in ObjectVersion.__slots__ if name in row._fields]
-    return ObjectVersion(**{name: getattr(row, name) for name in names})
+    return ObjectVersion(**{name: getattr(row, name) for name in ObjectVersion.__slots__ if name in row._fields})
 
 
 def _of_object(project: str, object_id: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
@@ -405,15 +405,14 @@ def _resolve_alias(connection: sa.Connection, project: str, object_id: str, name
 
 
 def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
-    mine = sa.and_(*_of_object(new.project, new.object_id), _v.digest == new.digest)
+    name = new.object_id
+    mine = sa.and_(*_of_object(new.project, name), _v.digest == new.digest)
     known = connection.execute(sa.select(_v.number, _v.deleted_at).where(mine)).first()
     is_new = known is None or known.deleted_at is not None
     if is_new:
         _refuse_other_class(connection, new)
-    if new.after is not None:
-        latest = _latest_digests(connection, new.project, new.kind, [new.object_id])
-        if latest.get(new.object_id, "") != new.after:
-            raise Conflict(f"Another version of {new.object_id} has been stored since")
+    if new.after is not None and new.after != _latest_digests(connection, new.project, new.kind, [name]).get(name, ""):
+        raise Conflict(f"Another version of {name} has been stored since")
     if is_new:
         fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": new.size, "is_latest": 0}
         fields |= {"base_object_class": new.base_object_class, "leaf_object_class": new.leaf_object_class}
@@ -421,8 +420,9 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
             connection.execute(object_versions.insert().values(**fields, **_identity(connection, new)))
         else:
             connection.execute(object_versions.update().where(mine).values(**fields))
-    labels.set_alias(connection, new.project, new.object_id, new.digest, LATEST, new.user)
-    _mark_latest(connection, new.project, new.object_id, new.digest)
+    labels.set_alias(connection, new.project, name, new.digest, LATEST, new.user)
+    _mark_latest(connection, new.project, name, new.digest)
+    count_class_change(connection, new.base_object_class)
 
 
 def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
@@ -474,9 +474,9 @@ def _delete(
         connection.execute(object_versions.update().where(dead).values(deleted_at=at))
         labels.remove(connection, project, object_id, part)
     if labels.alias_target(connection, project, object_id, LATEST) is None:
-        newest = sa.select(_v.digest).where(live)
-        newest = newest.order_by(_v.created_at.desc(), _v.version_index.desc()).limit(1)
+        newest = sa.select(_v.digest).where(live).order_by(_v.created_at.desc(), _v.version_index.desc()).limit(1)
         _mark_latest(connection, project, object_id, connection.execute(newest).scalar_one_or_none())
+    count_class_change(connection, found[0].base_object_class)
     audit(connection, at, user, "object.delete", project, {"object_id": object_id, "digests": sorted(chosen)})
     return found
 
