@@ -216,7 +216,7 @@ class Adapters:
     async def _read(self) -> list[AdapterRow]:
         """Read the table, behind the number of changes that is seen by that."""
         seen = 0 if self._changes is None else await self._changes.number(ADAPTERS)
-        rows, latest = await self._table.all(), await self._table.pointers()
+        rows, latest = await self._table.snapshot()
         self._versions, self._aside, self._latest = {}, {}, latest
         for row in rows:
             if row.base_model == self._base_model and self._has_files(row.folder):

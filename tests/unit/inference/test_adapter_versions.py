@@ -1,9 +1,12 @@
 """Versions of adapters on disk: one id from the load to the last request, and nothing left behind."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+import sqlalchemy as sa
 
 from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
@@ -13,7 +16,21 @@ from heddle.store.control.inference import AdapterRow
 from heddle.store.control.inference import Adapters as AdapterRows
 from tests.support.memory import MemoryExecutor
 
+T = TypeVar("T")
 ADDRESS = Address("tuned", None, "team", "project")
+
+
+class Meanwhile(MemoryExecutor):
+    """Does something behind its first read."""
+
+    work: Callable[[], Awaitable[None]] | None = None
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        found = await super().read(work)
+        if self.work is not None:
+            self.work, work_once = None, self.work
+            await work_once()
+        return found
 
 
 def table() -> AdapterRows:
@@ -109,6 +126,27 @@ def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> 
         and [row.name for row in asyncio.run(rows.all())] == ["tuned"]
         and asyncio.run(rows.pointers()) == {}
     )
+
+
+def test_a_name_has_a_step_while_another_server_publishes_one(tmp_path: Path) -> None:
+    executor = Meanwhile()
+    rows, adapters = AdapterRows(executor), Adapters(AdapterRows(executor), tmp_path)
+
+    async def publish(step: int) -> None:
+        await rows.add(step_of(tmp_path, step))
+        await rows.point(("team", "project", "policy"), step)
+
+    async def main() -> None:
+        await publish(0)
+        executor.work = lambda: publish(1)
+        await adapters.open("base")
+
+    asyncio.run(main())
+    found = adapters.find(Address("policy"), LOCAL)
+    assert found is not None and found.row.step == 0
+    asyncio.run(adapters.open("base"))
+    found = adapters.find(Address("policy"), LOCAL)
+    assert found is not None and found.row.step == 1
 
 
 def test_a_step_whose_files_were_lost_can_be_made_again(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from heddle.store.control.repository import (
     Unique,
     dialect_insert,
     metadata,
+    reads,
     upsert,
     writes,
 )
@@ -379,6 +380,7 @@ class AdapterName:
 _versions, _names = Mapped(AdapterRow, "adapters"), Mapped(AdapterName, "adapter_names")
 adapters, adapter_names = _versions.table, _names.table
 _IDENTITY = ("entity", "project", "name")
+_OLDEST_FIRST = _versions.select().order_by(adapters.c.created_at, adapters.c.step)
 
 
 class Adapters(Repository):
@@ -422,7 +424,14 @@ class Adapters(Repository):
 
     async def all(self) -> list[AdapterRow]:
         """Every version, oldest first."""
-        return await self._all(_versions, _versions.select().order_by(adapters.c.created_at, adapters.c.step))
+        return await self._all(_versions, _OLDEST_FIRST)
+
+    @reads
+    def snapshot(self, connection: sa.Connection) -> tuple[list[AdapterRow], dict[AdapterKey, int]]:
+        """All versions and what every trainable name means, of one moment: a step and its name come in between."""
+        names = _names.all(connection, _names.select())
+        meant = {(row.entity, row.project, row.name): row.latest for row in names}
+        return _versions.all(connection, _OLDEST_FIRST), meant
 
 
 def _is_version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:
