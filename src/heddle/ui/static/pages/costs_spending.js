@@ -161,14 +161,13 @@ function costTable(found, by, reload) {
       key: "name",
       label: LABELS[by],
       width: "34%",
-      render: (group) => [
-        by === "day" ? null : h("i.swatch", { style: { background: color.get(group.name) ?? "var(--faint)" } }),
+      render: (group) =>
         h(
           "a",
           { href: hrefOf(group, by, found), title: nameText(group.name, by, found.step), dir: "auto" },
+          by === "day" ? null : h("i.swatch", { style: { background: color.get(group.name) ?? "var(--faint)" } }),
           nameText(group.name, by, found.step),
         ),
-      ],
     },
     { key: "cost", label: "Cost", number: true, render: (group) => costCell(group, by, reload) },
     {
