@@ -302,10 +302,11 @@ class Runner(Generic[J]):
             async with limit:
                 if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
                     asked = clock()
-                    await self._queue.renew(known, seconds)
-                    self._renewed, self._held_until = asked, asked + seconds
-                    if limit.when() is not None:
-                        limit.reschedule(self._held_until)
+                    # Fewer are another server's in part, or have just ended: then the leases are those of before.
+                    if await self._queue.renew(known, seconds) == len(known):
+                        self._renewed, self._held_until = asked, asked + seconds
+                        if limit.when() is not None:
+                            limit.reschedule(self._held_until)
                 held = await self._queue.read_held()
                 lost = await self._queue.find_unended(known.keys() - held.keys())
         except Exception:  # whatever it is, a lease must not end because of it

@@ -209,13 +209,13 @@ class JobQueue(Repository, Generic[J]):
             return set()
         return {row.id for row in await self._tuples(sa.select(c.id).where(c.id.in_(job_ids), c.ended_at.is_(None)))}
 
-    async def renew(self, job_ids: Collection[str], seconds: float) -> None:
-        """Keep these jobs at work of this server for a while longer.
+    async def renew(self, job_ids: Collection[str], seconds: float) -> int:
+        """Keep these jobs at work of this server for a while longer; returns how many of them are.
 
         One that it took without learning of it (the answer to the commit was lost) is not kept, so that it is taken
         again.
         """
-        await self._set(job_ids, self._lease(seconds))
+        return await self._set(job_ids, self._lease(seconds))
 
     async def put_back_unknown(self, known: Collection[str]) -> None:
         """Let jobs be taken that this server took without learning of it, all but the known ones."""
