@@ -43,6 +43,7 @@ from heddle.store.base import ControlGroups
 from heddle.store.clickhouse import assembly, call_writes
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.control import redaction
+from heddle.store.control.coordination import MONITOR_CLASS
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.inference import AdapterRow
 from heddle.store.control.monitors import AlertRow
@@ -853,9 +854,7 @@ class Clients:
                 "scorer_debounce_config": debounce if name == "traces" else None,
             }  # fmt: skip
             text = json.dumps(value)
-            new = NewVersion(
-                PROJECT, "object", name, f"digest{number}", text, len(text), monitors.CLASS_NAME, None, "me"
-            )
+            new = NewVersion(PROJECT, "object", name, f"digest{number}", text, len(text), MONITOR_CLASS, None, "me")
             began = site.loop.time()
             await site.insist(lambda server, new=new: server.store.objects.create(new))  # type: ignore[misc]
             self.switches.setdefault(name, []).append((is_on, began, site.loop.time()))

@@ -18,7 +18,7 @@ from heddle.http.own_bodies import OwnReq
 from heddle.http.routing import Reader, ResponseModel, Service, answer, describe_row, group
 from heddle.jobs.runner import Loop
 from heddle.store.base import Store
-from heddle.store.control.coordination import MONITORS
+from heddle.store.control.coordination import MONITOR_CLASS, MONITORS
 from heddle.store.control.monitors import TURN, Waiting
 from heddle.store.control.objects import ObjectVersion
 from heddle.wire import refs, times
@@ -38,7 +38,6 @@ _NAMES = uuid.UUID("7d0f6a52-6f0e-5c0b-9a54-2f6f4a0b1d37")
 """What the ids of the scoring jobs are derived under."""
 Submit = Callable[..., Awaitable[object]]
 """Stores a scoring job, as `Scoring.submit` does; the same `job_id` again is the same job."""
-CLASS_NAME = "Monitor"
 TURN_ENDED = "weave.genai.turn_ended"
 """The op name that stands for turns of agents, which arrive as spans."""
 _ALL_MESSAGES = "all_messages"
@@ -227,7 +226,7 @@ class Monitors:
     async def start(self) -> None:
         """Read the stored monitors and begin to watch."""
         await self.refresh()
-        self._store.objects.observers[CLASS_NAME] = self._changed
+        self._store.objects.observers[MONITOR_CLASS] = self._changed
         self._store.calls.has_endings.set()
         self._watching.start()
         if self._store.leases.instance.is_shared:
@@ -235,7 +234,7 @@ class Monitors:
 
     async def stop(self) -> None:
         """Stop watching; what is noted is read at the next start."""
-        self._store.objects.observers.pop(CLASS_NAME, None)
+        self._store.objects.observers.pop(MONITOR_CLASS, None)
         await self._watching.stop()
         await self._following.stop()
 
@@ -270,7 +269,7 @@ class Monitors:
             seen = await self._store.changes.number(MONITORS)
             states = {
                 (project, version.object_id): self._state(project, version)
-                for project, version in await self._store.objects.latest_of_class(CLASS_NAME)
+                for project, version in await self._store.objects.latest_of_class(MONITOR_CLASS)
             }
             found = group_pairs((state.project, state.rule) for state in states.values() if state.rule is not None)
             self._rules, self._states, self._seen = found, states, seen

@@ -300,15 +300,16 @@ class Runner(Generic[J]):
         limit = asyncio.timeout_at(self._held_until if self._is_shared else None)
         try:
             async with limit:
-                if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
-                    asked = clock()
-                    # Fewer are another server's in part, or have just ended: then the leases are those of before.
-                    if await self._queue.renew(known, seconds) == len(known):
-                        self._renewed, self._held_until = asked, asked + seconds
-                        if limit.when() is not None:
-                            limit.reschedule(self._held_until)
+                asked = clock() if clock() - self._renewed > seconds / RENEWALS_PER_LEASE else None
+                # Where fewer were renewed, some ended or are another server's: which, only the reading says.
+                if asked is not None and await self._queue.renew(known, seconds) == len(known):
+                    self._held_until = asked + seconds
+                    if limit.when() is not None:
+                        limit.reschedule(self._held_until)
                 held = await self._queue.read_held()
                 lost = await self._queue.find_unended(known.keys() - held.keys())
+                if asked is not None:
+                    self._renewed, self._held_until = asked, asked + seconds
         except Exception:  # whatever it is, a lease must not end because of it
             if not limit.expired() and (clock() <= self._held_until or not self._is_shared):
                 raise

@@ -10,8 +10,9 @@ import pytest
 
 from heddle.auth import Caller, Scope
 from heddle.errors import Busy, InvalidRequest, Unavailable
-from heddle.evals.monitors import CLASS_NAME, Monitors
+from heddle.evals.monitors import Monitors
 from heddle.services import Services
+from heddle.store.control.coordination import MONITOR_CLASS
 from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
 
@@ -296,9 +297,9 @@ async def test_a_project_whose_queue_is_full_holds_up_no_other(watch: Watch, mon
 async def test_of_two_readings_at_once_the_later_one_counts(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first has read the monitors before there was one, and goes on after the second could have ended."""
     store, goes_on = watch.services.store, asyncio.Event()
-    before = await store.objects.latest_of_class(CLASS_NAME)
+    before = await store.objects.latest_of_class(MONITOR_CLASS)
     await watch.monitor()
-    readings = [before, await store.objects.latest_of_class(CLASS_NAME)]
+    readings = [before, await store.objects.latest_of_class(MONITOR_CLASS)]
 
     async def number(_: str) -> int:
         return 1

@@ -100,7 +100,9 @@ class Leases(Repository):
 ADAPTERS: Final = "adapters"
 LIMITS: Final = "limits"
 MONITORS: Final = "monitors"
-_FOLLOWED = {"Monitor": MONITORS}
+MONITOR_CLASS: Final = "Monitor"
+"""The base class of the objects that are monitors."""
+_FOLLOWED = {MONITOR_CLASS: MONITORS}
 """By base class of objects: the thing that a version of it changes."""
 
 

@@ -420,7 +420,7 @@ class Adapters(Repository):
 
     async def pointers(self) -> dict[AdapterKey, int]:
         """The step that every trainable name means."""
-        return {(row.entity, row.project, row.name): row.latest for row in await self._all(_names, _names.select())}
+        return _meaning(await self._all(_names, _names.select()))
 
     async def all(self) -> list[AdapterRow]:
         """Every version, oldest first."""
@@ -429,9 +429,12 @@ class Adapters(Repository):
     @reads
     def snapshot(self, connection: sa.Connection) -> tuple[list[AdapterRow], dict[AdapterKey, int]]:
         """All versions and what every trainable name means, of one moment: a step and its name come in between."""
-        names = _names.all(connection, _names.select())
-        meant = {(row.entity, row.project, row.name): row.latest for row in names}
+        meant = _meaning(_names.all(connection, _names.select()))
         return _versions.all(connection, _OLDEST_FIRST), meant
+
+
+def _meaning(names: Iterable[AdapterName]) -> dict[AdapterKey, int]:
+    return {(row.entity, row.project, row.name): row.latest for row in names}
 
 
 def _is_version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:
