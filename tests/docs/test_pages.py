@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,14 @@ def anchors_of(name: str) -> frozenset[str]:
     headings = re.findall(r"^#+ (.+)$", prose_of(name), re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain)
+
+
+def test_only_what_belongs_here_is_committed() -> None:
+    """Pictures that a session took, logs and data once went in with `git add --all`."""
+    at_the_top = {name for name in committed() if "/" not in name and (ROOT / name).is_file()}
+    assert {Path(name).suffix for name in at_the_top} <= {"", ".md", ".toml", ".yml", ".yaml"}, at_the_top
+    pictures = {name for name in committed() if Path(name).suffix in (".png", ".jpg", ".jpeg", ".webp", ".log", ".db")}
+    assert all(name.startswith(("docs/", "tests/data/", "src/heddle/ui/static/")) for name in pictures), pictures
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
