@@ -23,6 +23,10 @@ class Machine:
         """It does nothing before this instant."""
         self.on_death: Callable[[], None] = lambda: None
 
+    def stand(self, until: float) -> None:
+        """Stand still until an instant, or longer where it does already: what was put off must not run after the rest."""
+        self.stands_until = max(self.stands_until, until)
+
     def die(self) -> None:
         """Die now."""
         if not self.is_dead:

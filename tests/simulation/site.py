@@ -648,10 +648,10 @@ class Site:
         self.checks.finish(clients)
 
     def _calm(self) -> None:
-        """From now on nothing goes wrong."""
+        """From now on nothing goes wrong; who stands still wakes up in time."""
         self.is_stormy = self.receiver.is_out = False
         for server in self.servers:
-            server.cut_until = server.machine.stands_until = 0.0
+            server.cut_until = 0.0
             server.machine.dies_at = None
 
     async def _prepare(self) -> None:
@@ -696,7 +696,7 @@ class Site:
             if kind == "die":
                 server.machine.dies_at = server.machine.steps + draw.randrange(1, 300)
             elif kind == "stand":
-                server.machine.stands_until = self.loop.time() + draw.choice((1, 12, 40, 120)) * draw.random()
+                server.machine.stand(self.loop.time() + draw.choice((1, 12, 40, 120)) * draw.random())
             elif kind == "cut":
                 server.cut_until = self.loop.time() + draw.choice((2, 20, 90)) * draw.random()
             elif kind == "cut all":
