@@ -24,7 +24,7 @@ class Machine:
         self.on_death: Callable[[], None] = lambda: None
 
     def stand(self, until: float) -> None:
-        """Stand still until an instant, or longer where it does already: what was put off must not run after the rest."""
+        """Stand still until an instant, or as long as it does already: what was put off runs with the rest."""
         self.stands_until = max(self.stands_until, until)
 
     def die(self) -> None:
