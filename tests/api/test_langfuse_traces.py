@@ -158,6 +158,16 @@ def test_what_a_call_does_not_say_has_its_default(wire: Wire, langfuse: httpx.Cl
         assert len(ids(path, environment=["prod", "default"])) == 4
 
 
+def test_a_call_without_any_name_is_read(wire: Wire, langfuse: httpx.Client) -> None:
+    """Its request waited for ever."""
+    start = {"project_id": wire.project, "op_name": "", "trace_id": "nameless", "started_at": "2026-01-01T00:00:00Z"}
+    started = wire.post("/call/start", start={**start, "inputs": {}, "attributes": {}})
+    trace = get(langfuse, "traces/nameless")
+    assert (trace["name"], [one["name"] for one in trace["observations"]]) == ("", [""])
+    assert get(langfuse, f"observations/{started['id']}")["name"] == ""
+    assert [one["name"] for one in get(langfuse, "traces")["data"]] == [""]
+
+
 def test_only_users_that_are_shown_are_found(wire: Wire, langfuse: httpx.Client) -> None:
     """The user of the API key is none whom the work was done for."""
     told = [{}, {"user.id": "ada", "langfuse.user.id": "eve"}, {"enduser.id": "bob"}, {"langfuse.user.id": "eve"}]

@@ -79,7 +79,7 @@ class Observation:
     def name(self) -> str:
         """The span's own name, else that of the call."""
         names = (self._span.get("name"), self.call.get("display_name"), refs.operation_name(self.call["op_name"]))
-        return next(str(name) for name in names if name)
+        return next((str(name) for name in names if name), "")
 
     @property
     def trace_name(self) -> str:
