@@ -44,7 +44,7 @@ PATIENCE = 30.0
 """Seconds after which no answer is counted as this long."""
 FLOOR = "none (the floor)"
 COLUMNS = (
-    "attack", "finding", "seen", "/health p50 ms", "p99", "worst", "p99 before", "memory +MiB", "writers/s", "before",
+    "attack", "seen", "/health p50 ms", "p99", "worst", "p99 before", "memory +MiB", "writers/s", "before",
     "result",
 )  # fmt: skip
 Sample = tuple[float, float]
@@ -55,7 +55,6 @@ class Figures:
     """What one attack did: milliseconds of /health, MiB of growth, calls per second of the writers."""
 
     name: str
-    finding: int
     seen: dict[str, int]
     p50: float
     p99: float
@@ -231,7 +230,7 @@ def measure(attack: Attack, seconds: float, workers: int) -> Figures:
             server.kill()
     during, before = milliseconds(samples, began, ended), milliseconds(samples, quiet, began)
     return Figures(
-        attack.name, attack.finding, dict(seen), *(support.percentile(during, share) for share in (0.5, 0.99)),
+        attack.name, dict(seen), *(support.percentile(during, share) for share in (0.5, 0.99)),
         max(during), support.percentile(before, 0.99), memory.growth, rate(moments, began, ended),
         rate(moments, quiet, began), alive,
     )  # fmt: skip
@@ -271,7 +270,7 @@ def row(found: Figures) -> list[object]:
     if found.name == FLOOR and found.missed():
         result = "this machine is too busy: " + ", ".join(found.missed())
     figures = (found.p50, found.p99, found.worst, found.p99_before, found.growth, found.rate, found.rate_before)
-    return [found.name, found.finding or None, seen, *(float(value) for value in figures), result]
+    return [found.name, seen, *(float(value) for value in figures), result]
 
 
 def main() -> None:
@@ -286,7 +285,7 @@ def main() -> None:
     support.print_machine()
     chosen = [one for one in attack_list() if arguments.only in one.name and (one.quick or not arguments.quick)]
     found = []
-    for attack in (Attack(FLOOR, 0, nothing), *chosen):
+    for attack in (Attack(FLOOR, nothing), *chosen):
         found.append(measure(attack, arguments.seconds, arguments.workers))
         print(" | ".join(map(support.format_cell, row(found[-1]))), file=sys.stderr, flush=True)
     title = f"Hostile clients; bounds: p99 ≤ {P99:.0f} ms, worst ≤ {WORST:.0f} ms, +{GROWTH:.0f} MiB, writers −20 %"

@@ -26,10 +26,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Attack:
-    """One kind of hostile client; `finding` is its number in the review, 0 for none."""
+    """One kind of hostile client."""
 
     name: str
-    finding: int
     work: Callable[[Target], Awaitable[Seen]] = field(repr=False)
     quick: bool = False
 
@@ -201,11 +200,10 @@ def half_body(key: str | None) -> bytes:
 
 
 def attack_list() -> list[Attack]:
-    """All attacks, in the order of the findings."""
+    """All attacks."""
     compiled = [
         Attack(
             name,
-            7 if name.startswith("regex") else 1,
             repeated(asking(body)),
             name in ("grammar chain", "schema chain"),
         )
@@ -213,43 +211,43 @@ def attack_list() -> list[Attack]:
     ]
     return [
         *compiled,
-        Attack("24 unfinished gzip bodies, no key", 2, holding(unfinished, 24), True),
-        Attack("8 bodies of 30 MiB, no key", 2, repeated(
+        Attack("24 unfinished gzip bodies, no key", holding(unfinished, 24), True),
+        Attack("8 bodies of 30 MiB, no key", repeated(
             lambda _: request("/calls/stream_query", b" " * 30 * MIB), 8)),
-        Attack("400 slow headers", 3, holding(lambda _: b"GET /health HTTP/1.1\r\nHost: x\r\nx-a: ", 400, b"a"), True),
-        Attack("400 slow bodies, no key", 3, holding(lambda _: half_body(None), 400, b" "), True),
-        Attack("400 slow bodies", 3, holding(lambda target: half_body(target.key), 400, b" "), True),
-        Attack("400 silent connections", 3, holding(lambda _: b"", 400)),
-        Attack("200 MB of headers", 3, endless_headers),
-        Attack("10,000 headers", 3, repeated(lambda _: b"".join(attacks.many_headers(10_000)) + b"\r\n", 4)),
-        Attack("scorer: regex of 2 kB", 6, scoring("RegexMatchScorer", lambda: {
+        Attack("400 slow headers", holding(lambda _: b"GET /health HTTP/1.1\r\nHost: x\r\nx-a: ", 400, b"a"), True),
+        Attack("400 slow bodies, no key", holding(lambda _: half_body(None), 400, b" "), True),
+        Attack("400 slow bodies", holding(lambda target: half_body(target.key), 400, b" "), True),
+        Attack("400 silent connections", holding(lambda _: b"", 400)),
+        Attack("200 MB of headers", endless_headers),
+        Attack("10,000 headers", repeated(lambda _: b"".join(attacks.many_headers(10_000)) + b"\r\n", 4)),
+        Attack("scorer: regex of 2 kB", scoring("RegexMatchScorer", lambda: {
             "pattern": attacks.slow_regex()}), True),
-        Attack("scorer: regex that backtracks", 6, scoring("RegexMatchScorer", lambda: {
+        Attack("scorer: regex that backtracks", scoring("RegexMatchScorer", lambda: {
             "pattern": "(a+)+" * 200 + "b"})),
-        Attack("scorer: schema chain", 6, scoring("JSONSchemaScorer", lambda: {
+        Attack("scorer: schema chain", scoring("JSONSchemaScorer", lambda: {
             "json_schema": attacks.schema_chain(2000)})),
-        Attack("scorer: schema of 20,000 properties", 6, scoring("JSONSchemaScorer", lambda: {
+        Attack("scorer: schema of 20,000 properties", scoring("JSONSchemaScorer", lambda: {
             "json_schema": attacks.wide_schema(20_000)})),
-        Attack("chat of 7.9 MB", 7, repeated(asking(chat("word " * 1_580_000))), True),
-        Attack("chat of 7.9 MB without spaces", 7, repeated(asking(chat("a" * 7_900_000)))),
-        Attack("completion of 7.9 MB", 7, repeated(lambda target: request(
+        Attack("chat of 7.9 MB", repeated(asking(chat("word " * 1_580_000))), True),
+        Attack("chat of 7.9 MB without spaces", repeated(asking(chat("a" * 7_900_000)))),
+        Attack("completion of 7.9 MB", repeated(lambda target: request(
             "/v1/completions", {"model": attacks.MODEL, "prompt": "word " * 1_580_000, "max_tokens": 4}, target.key))),
-        Attack("chat of 200,000 messages", 7, repeated(asking(
+        Attack("chat of 200,000 messages", repeated(asking(
             {"model": attacks.MODEL, "messages": [{"role": "user", "content": ""}] * 200_000}))),
-        Attack("30 MiB with a 29-digit integer", 7, repeated(lambda target: request(
+        Attack("30 MiB with a 29-digit integer", repeated(lambda target: request(
             f"/v2/{PROJECT}/calls/complete", attacks.integer_of_29_digits(30 * MIB), target.key))),
-        Attack("30 MiB of empty rows", 7, repeated(lambda target: request(
+        Attack("30 MiB of empty rows", repeated(lambda target: request(
             "/table/create", attacks.empty_rows(PROJECT, 30 * MIB), target.key))),
-        Attack("query of 10,000 OR terms", 7, repeated(lambda target: request(
+        Attack("query of 10,000 OR terms", repeated(lambda target: request(
             "/calls/stream_query", attacks.many_terms(PROJECT, 10_000), target.key), 4)),
-        Attack("JSON nested 100,000 deep", 7, repeated(lambda target: request(
+        Attack("JSON nested 100,000 deep", repeated(lambda target: request(
             "/call/start", attacks.nested(100_000), target.key), 8)),
-        Attack("8 gzip bombs of 256 MiB", 2, repeated(packed(lambda: attacks.gzip_bomb(256 * MIB), "gzip"), 8)),
-        Attack("8 zstd bombs of 1 GiB", 2, repeated(packed(lambda: attacks.zstd_bomb(1024 * MIB), "zstd"), 8)),
-        Attack("1,000 event streams of one key", 15, holding(
+        Attack("8 gzip bombs of 256 MiB", repeated(packed(lambda: attacks.gzip_bomb(256 * MIB), "gzip"), 8)),
+        Attack("8 zstd bombs of 1 GiB", repeated(packed(lambda: attacks.zstd_bomb(1024 * MIB), "zstd"), 8)),
+        Attack("1,000 event streams of one key", holding(
             lambda target: attacks.head("/_ui/api/inference/live", None, target.key, "GET"), 1000)),
-        Attack("8,000 pipelined requests", 0, pipelined),
-        Attack("connections that come and go", 0, churn),
-        Attack("32 clients that never read", 0, unread),
-        Attack("16 exports", 13, repeated(exports, 16)),
+        Attack("8,000 pipelined requests", pipelined),
+        Attack("connections that come and go", churn),
+        Attack("32 clients that never read", unread),
+        Attack("16 exports", repeated(exports, 16)),
     ]  # fmt: skip

@@ -6,6 +6,8 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from tests.conftest import Wire
 
 Json = dict[str, Any]
@@ -123,8 +125,6 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(wire: Wire) -> None:
     ):
         answer = wire.client.post("/_ui/api/calls/change", json={"project_id": wire.project, **body})
         assert answer.status_code == 422, answer.text
-    given = {"type": "feedback", "feedback_type": "wandb.note.1", "payload": {"no": "note"}}
-    assert change(wire, given)["state"] == "failed"
     large = {"type": "feedback", "feedback_type": "custom", "payload": {"x": "x" * 10_000}}
     answer = wire.client.post("/_ui/api/calls/change", json={"project_id": wire.project, "action": large})
     assert (answer.status_code, answer.json()["reason"]) == (
@@ -132,3 +132,23 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(wire: Wire) -> None:
         "action has 10019 bytes of JSON; at most 10000 can be stored with each of many calls",
     )
     assert len(wire.calls()) == 2 and wire.post("/feedback/query")["result"] == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"feedback_type": "wandb.note.1", "payload": {"no": "note"}},
+        {"feedback_type": "wandb.reaction.1", "payload": {"emoji": "no emoji"}},
+        {"feedback_type": "wandb.annotation.quality", "payload": {"value": 1}},
+        {"feedback_type": "wandb.runnable.judge", "payload": {"output": 1}},
+        {"feedback_type": "wandb.agent_user_feedback", "payload": {}},
+    ],
+)
+def test_feedback_that_is_refused_for_one_call_is_refused_for_many(wire: Wire, given: Json) -> None:
+    (call,) = fill(wire, 1)
+    of_one = {"project_id": wire.project, "weave_ref": f"weave:///{wire.project}/call/{call['id']}", **given}
+    one = wire.client.post("/feedback/create", json=of_one)
+    of_many = {"project_id": wire.project, "action": {"type": "feedback", **given}}
+    many = wire.client.post("/_ui/api/calls/change", json=of_many)
+    assert (many.status_code, many.json()) == (one.status_code, one.json())
+    assert many.status_code == 400 and wire.post("/evaluations/jobs/query", kinds=["change_calls"])["jobs"] == []

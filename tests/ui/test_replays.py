@@ -61,3 +61,12 @@ def test_a_replay_is_started_read_side_by_side_and_made_a_dataset(page: Page, wi
     page.goto(f"/{wire.project}/weave/replays")
     expect(page.get_by_role("table", name="Replays").get_by_role("row").nth(1)).to_contain_text("one token only")
     look(page, "replays", narrow=True)
+
+
+def test_a_replay_says_why_scores_are_missing(page: Page, wire: Wire) -> None:
+    chats(wire)
+    scorer = Lab(wire).scorer("ExactMatchScorer")
+    replay = wire.post("/replays/create", model="heddle-tiny", params={"max_tokens": 1}, scorer_refs=[scorer])["id"]
+    page.goto(f"/{wire.project}/weave/replays/{replay}")
+    alert = page.get_by_role("alert").filter(has_text="Scores are missing")
+    expect(alert).to_contain_text("needs the column 'target'", timeout=60_000)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.errors import Forbidden, HeddleError, InvalidRequest
+from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.evals.objects import (
     ChatAnswer,
     ChatRequest,
@@ -279,19 +279,23 @@ async def read_scorers(reader: ObjectReader, listed: Sequence[Any], what: str = 
 
     `what` begins the text: `The evaluation x has`, say.
     """
-    made, refused = list[Scorer](), list[str]()
-    for place, item in enumerate(listed):
-        try:
-            made.append(await _read_scorer(reader, item, place))
-        except Forbidden:
-            raise
-        except HeddleError as error:
-            refused.append(error.reason)
+    made, refused = await read_usable_scorers(reader, listed)
     names = [scorer.name for scorer in made]
     refused += [f"two are named {twice}" for twice in sorted({item for item in names if names.count(item) > 1})]
     if refused:
         raise CannotRun(f"{what} scorers that cannot be run here: {'; '.join(refused)}")
     return made
+
+
+async def read_usable_scorers(reader: ObjectReader, listed: Sequence[Any]) -> tuple[list[Scorer], list[str]]:
+    """The scorers of a list that run here, and why each of the others does not; raises Forbidden, and what may pass."""
+    made, refused = list[Scorer](), list[str]()
+    for place, item in enumerate(listed):
+        try:
+            made.append(await _read_scorer(reader, item, place))
+        except (InvalidRequest, NotFound) as error:
+            refused.append(error.reason)
+    return made, refused
 
 
 async def _read_scorer(reader: ObjectReader, item: Any, place: int) -> Scorer:
@@ -316,7 +320,7 @@ async def _read_described(reader: ObjectReader, found: StoredObject, ref: str, p
     else:
         try:
             made = await _read_judge_parts(reader, found, ref)
-        except HeddleError as error:
+        except (Forbidden, InvalidRequest, NotFound) as error:
             made = error.reason
     if isinstance(made, str):
         raise InvalidRequest(problem.replace("{}", made))

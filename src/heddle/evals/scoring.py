@@ -12,7 +12,7 @@ from heddle.evals.jobs import JobCancelled, JobRun, Jobs
 from heddle.evals.objects import CLASS_NAME, ObjectReader, find_calls, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
 from heddle.evals.run import SCORER, derived_id, end_of, score_feedback
-from heddle.evals.scorers import Scorer, read_scorers
+from heddle.evals.scorers import CannotRun, Scorer, read_scorers, read_usable_scorers
 from heddle.jobs.runner import TaskGroup
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
@@ -153,7 +153,7 @@ class Scoring:
     async def submit_pinned(
         self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer_refs: Sequence[str], job_id: str
     ) -> JobRow:
-        """The same by scorers that were read before; where they are gone, or run here no more, the job says so."""
+        """The same by scorers that were read before; the job says which are gone, or run here no more."""
         spec = ScoreCallsSpec(list(dict.fromkeys(call_ids)), list(scorer_refs), None, True)
         return await self._queue(caller, project_id, spec, job_id)
 
@@ -183,11 +183,13 @@ class Scoring:
 
     async def _score_calls(self, job: JobRow, run: JobRun) -> Json:
         spec, reader = ScoreCallsSpec(**job.body), ObjectReader(self._store, run.caller)
-        scorers = await read_scorers(reader, spec.scorer_refs)
+        scorers, refused = await read_usable_scorers(reader, spec.scorer_refs)
+        if not scorers:
+            raise CannotRun(f"There are scorers that cannot be run here: {'; '.join(refused)}")
         names = dict.fromkeys(scorer.op_name for scorer in scorers)
         ops = {name: (await self._records.placeholder_op(run.caller, job.project_id, name)).ref for name in names}
         ask = Asker(self._completions, run.caller, job.project_id)
-        scoring = _ScoringRun(self._records, run.caller, job, spec, scorers, ops, ask, self._parallel)
+        scoring = _ScoringRun(self._records, run.caller, job, spec, scorers, refused, ops, ask, self._parallel)
         reported = time.monotonic()
         for start in range(0, len(spec.call_ids), PART):
             await _require_trigger(reader, spec)
@@ -221,6 +223,8 @@ class _ScoringRun:
     job: JobRow
     spec: ScoreCallsSpec
     scorers: Sequence[Scorer]
+    refused: Sequence[str]
+    """Why each of the other scorers is not applied."""
     ops: dict[str, str]
     ask: Asker
     parallel: int
@@ -231,7 +235,8 @@ class _ScoringRun:
     @property
     def figures(self) -> Json:
         """What the job tells."""
-        return {**self.counts, **({} if self.reason is None else {"reason": self.reason})}
+        told = {"reason": self.reason, "refused_scorers": self.refused}
+        return {**self.counts, **{name: value for name, value in told.items() if value}}
 
     async def score_part(self, call_ids: Sequence[str]) -> None:
         """Score some calls, all but those whose scores are stored."""

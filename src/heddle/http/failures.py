@@ -196,9 +196,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     reason = str(exception.detail)
     if exception.status_code in (404, 405):
         reason = f"{reason}: {request.method} {request.url.path[:200]}"
-    instead = describe_instead(request.scope["path"]) if exception.status_code == 404 else None
-    if instead is not None:
-        reason = f"{reason}. Instead: {instead}"
+        if (instead := describe_instead(request.scope["path"], exception.status_code)) is not None:
+            reason = f"{reason}. Instead: {instead}"
     request.scope["heddle.refusal"] = reason
     failure = HeddleError(reason)
     failure.status = exception.status_code
@@ -222,14 +221,14 @@ _TEXT_ONLY = f"the served models read and write text ({_CHAT})"
 _INSTEAD = {
     "assistants": _OWN_STATE,
     "threads": _OWN_STATE,
-    "conversations": _OWN_STATE,
     "audio": _TEXT_ONLY,
     "realtime": _TEXT_ONLY,
     "videos": _TEXT_ONLY,
     "images": "POST /image/create asks a provider of the settings for an image",
     "moderations": f"{_CHAT} with response_format lets a model judge a text, POST /calls/score a scorer",
     "batches": f"send the requests to {_CHAT} at the same time; the engine answers them together",
-    "messages": "send the requests to POST /v1/messages at the same time; the engine answers them together",
+    "chat/completions": f"{_CHAT} creates a completion; it is stored as a call, which POST /calls/stream_query finds",
+    "messages/batches": "send the requests to POST /v1/messages at the same time; the engine answers them together",
     "files": "POST /file/create keeps a file of a project, POST /v1/preview/sft-training-jobs trains on one",
     "uploads": "POST /file/create keeps a file of a project",
     "fine_tuning": "POST /v1/preview/sft-training-jobs trains a model, POST /v1/preview/training-jobs with rewards",
@@ -242,21 +241,27 @@ _INSTEAD = {
     "edits": _CHAT,
     "engines": "GET /v1/models lists the models; the field `model` names one",
     "complete": "POST /v1/messages",
+    "models": "POST /v1/unload_lora_adapter removes an adapter",
+    "responses": "POST /v1/responses creates a response, with `stream` as events; there are no list and no WebSocket",
+    "responses/compact": "POST /v1/responses with the items to keep; this server does not compact conversations",
+    "conversations": "POST /v1/conversations creates a conversation; there is no list",
 }
-"""By the first part of the path after `/v1`."""
+"""By the first two parts of the path after `/v1`, or the first alone."""
 _OF_V1 = frozenset(("chat", "completions", "embeddings", "messages", "models", "responses"))
 """First parts of paths that are asked for by clients whose address lacks `/v1`."""
 _WITHOUT_VERSION = frozenset(("classify", "pooling", "rerank", "score"))
 """Those that other servers offer without `/v1` too."""
 
 
-def describe_instead(path: str) -> str | None:
-    """What to use instead of an address that does not exist; None where nobody could have expected one."""
+def describe_instead(path: str, status: int) -> str | None:
+    """What to use instead of an operation that does not exist; None where nobody could have expected it."""
     parts = [part for part in path.split("/") if part]
-    if parts and parts[0] in _OF_V1:
-        return "the address that the client is given must end in /v1"
     if len(parts) > 1 and parts[0] == "v1" and parts[1] == "v1":
         return "the address that the client is given must not end in /v1"
     if len(parts) > 1 and parts[0] == "v1":
-        return _INSTEAD.get(parts[1])
+        return _INSTEAD.get("/".join(parts[1:3]), _INSTEAD.get(parts[1]))
+    if status != 404:
+        return None
+    if parts and parts[0] in _OF_V1:
+        return "the address that the client is given must end in /v1"
     return _INSTEAD[parts[0]] if parts and parts[0] in _WITHOUT_VERSION else None

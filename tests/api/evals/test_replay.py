@@ -468,14 +468,16 @@ def test_a_job_that_took_the_server_with_it_twice_is_never_run_again(tmp_path: P
         assert gated.waiting == 2
 
 
-def test_a_scorer_that_is_deleted_meanwhile_fails_the_scores_and_not_the_replay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [[], ["RegexMatchScorer"]])
+def test_a_scorer_that_is_deleted_meanwhile_is_named_and_the_others_score(tmp_path: Path, others: list[str]) -> None:
     """Every answer was there, and the replay ended as failed, without its scoring job."""
     with slow(tmp_path, first=0) as (gated, _process, wire):
-        scorer = Writer(wire.post, wire.project).scorer("ValidJSONScorer", name="ValidJSONScorer")
+        writer = Writer(wire.post, wire.project)
+        scorer = writer.scorer("ValidJSONScorer", name="ValidJSONScorer")
+        left = [writer.scorer(name, name=name, pattern="x") for name in others]
         ids = stored(wire, [chat_call("one")])
-        replay_id = wire.post("/replays/create", filter={"call_ids": ids}, model="fake/swift", scorer_refs=[scorer])[
-            "id"
-        ]
+        asked = {"filter": {"call_ids": ids}, "model": "fake/swift", "scorer_refs": [scorer, *left]}
+        replay_id = wire.post("/replays/create", **asked)["id"]
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not gated.waiting:
             assert time.monotonic() < deadline
@@ -490,5 +492,13 @@ def test_a_scorer_that_is_deleted_meanwhile_fails_the_scores_and_not_the_replay(
                 break
             assert time.monotonic() < deadline, job
             time.sleep(0.02)
-        assert job["id"] == replay["scoring_job_id"] and job["state"] == "failed"
-        assert "ValidJSONScorer" in job["error"], job
+        assert job["id"] == replay["scoring_job_id"]
+        assert job["state"] == ("succeeded" if others else "failed")
+        replay = wire.post("/replays/read", id=replay_id)["replay"]
+        assert replay["scoring_state"] == job["state"]
+        assert f"The scorer {scorer} is not found" in replay["scoring_problem"]
+        [row] = rows_of(wire, replay)
+        assert [set(row[side]["scores"]) for side in ("original", "replay")] == [set(others)] * 2
+        assert job["result"] == (
+            {"scored": 2, "skipped": 0, "failed": 0, "refused_scorers": [replay["scoring_problem"]]} if others else None
+        )

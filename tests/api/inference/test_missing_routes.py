@@ -30,6 +30,36 @@ def test_what_exists_instead_is_said(chat: Chat, path: str) -> None:
     assert f"POST {path}" in error["message"] and MISSING[path] in error["message"]
 
 
+OPERATIONS = {
+    "POST /v1/responses/compact": (405, "does not compact conversations"),
+    "GET /v1/responses": (405, "POST /v1/responses"),
+    "GET /v1/conversations": (405, "there is no list"),
+    "GET /v1/chat/completions": (405, "/calls/stream_query"),
+    "GET /v1/chat/completions/x": (404, "/calls/stream_query"),
+    "POST /v1/chat/completions/x": (404, "/calls/stream_query"),
+    "GET /v1/chat/completions/x/messages": (404, "/calls/stream_query"),
+    "DELETE /v1/models/x": (405, "/v1/unload_lora_adapter"),
+    "POST /v1/messages/batches": (404, "at the same time"),
+    "GET /v1/files/x/content": (404, "/file/create"),
+    "POST /v1/batches/x/cancel": (404, "at the same time"),
+}
+"""Operations of the OpenAI SDK below addresses that are served in part."""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_that_is_not_served_says_what_is(chat: Chat, operation: str) -> None:
+    method, path = operation.split()
+    status, word = OPERATIONS[operation]
+    answer = chat.client.request(method, path)
+    message = answer.json()["error"]["message"]
+    assert (answer.status_code, operation in message, word in message) == (status, True, True), message
+
+
+def test_another_method_of_an_address_without_hint_is_simply_refused(chat: Chat) -> None:
+    answer = chat.client.get("/completions/create")
+    assert (answer.status_code, answer.json()["reason"]) == (405, "Method Not Allowed: GET /completions/create")
+
+
 def test_an_address_without_its_version(chat: Chat) -> None:
     answer = chat.client.post("/chat/completions", json={})
     assert answer.status_code == 404 and "must end in /v1" in answer.json()["reason"]

@@ -127,6 +127,18 @@ class ReplayJobs:
         known = {outcome: found.get(outcome, 0) for outcome in (REPLAYED, FAILED, SKIPPED)}
         return {"selected": sum(found.values()), **known, "waiting": found.get(None, 0)}
 
+    async def scoring(self, job: JobRow) -> Json:
+        """The job that scores a replay: its id, state and problem; None each as far as there is none."""
+        scored = scoring_id(job.id) if job.body.get("scorer_refs") else None
+        found = await self._store.eval_jobs.find(job.project_id, scored) if scored else None
+        told = (found.result if found else None) or {}
+        problems = (found.error if found else None, *told.get("refused_scorers", ()), told.get("reason"))
+        return {
+            "scoring_job_id": scored,
+            "scoring_state": found.state if found else None,
+            "scoring_problem": "; ".join(filter(None, problems)) or None,
+        }
+
     async def _run(self, job: JobRow, run: JobRun) -> Json:
         """Choose, ask, store; returns the counts."""
         spec = ReplayCreateReq.model_validate({**job.body, "project_id": job.project_id})

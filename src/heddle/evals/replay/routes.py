@@ -11,7 +11,7 @@ from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
 from heddle.evals.objects import ObjectReader, find_calls, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
-from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
+from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes
 from heddle.evals.replay.schemas import (
     ReplayCreateReq,
     ReplayCreateRes,
@@ -117,8 +117,8 @@ async def dataset(
 async def _replay(job: JobRow, replays: ReplayJobs) -> Json:
     request = dict(job.body)
     name = request.pop("name", None)
-    counts, scored = await replays.counts(job.id), scoring_id(job.id) if request.get("scorer_refs") else None
-    return describe_row(ReplaySchema, job, name=name, request=request, counts=counts, scoring_job_id=scored)
+    counts, scoring = await replays.counts(job.id), await replays.scoring(job)
+    return describe_row(ReplaySchema, job, name=name, request=request, counts=counts, **scoring)
 
 
 async def _find_pairs(

@@ -117,6 +117,10 @@ class ReplaySchema(ResponseModel):
     request: Json
     counts: ReplayCounts
     scoring_job_id: str | None
+    scoring_state: State | None
+    """None before that job is made, and once it is forgotten."""
+    scoring_problem: str | None
+    """Why scores are missing."""
 
 
 class ReplayRes(ResponseModel):

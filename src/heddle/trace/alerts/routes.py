@@ -77,14 +77,14 @@ async def alert_create(
     if not await store.alerts.create(row, MOST_RULES):
         raise InvalidRequest(f"A project has at most {MOST_RULES} alerts")
     alerts.changed()
-    return answer({"alert": _describe(row), "secret": secret})
+    return answer({"alert": _describe(row, settings), "secret": secret})
 
 
 @router.post("/alerts/query", response_model=AlertsQueryRes)
-async def alerts_query(body: AlertsQueryReq, caller: Reader, store: StoreDep) -> Response:
+async def alerts_query(body: AlertsQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """The rules of a project and what each found last."""
     rows = await store.alerts.of_project(caller.open(body.project_id))
-    return answer({"alerts": [_describe(row) for row in rows]})
+    return answer({"alerts": [_describe(row, settings) for row in rows]})
 
 
 @router.post("/alerts/update", response_model=AlertRes)
@@ -101,7 +101,7 @@ async def alert_update(
     if not await store.alerts.change(row):
         raise NotFound(f"Alert {body.id[:100]} not found")
     alerts.changed()
-    return answer({"alert": _describe(row)})
+    return answer({"alert": _describe(row, settings)})
 
 
 @router.post("/alerts/delete", response_model=Empty)
@@ -173,7 +173,7 @@ async def _find(project_id: str, alert_id: str, caller: Caller, store: Store) ->
     return row
 
 
-def _describe(row: AlertRow) -> Json:
+def _describe(row: AlertRow, settings: Settings) -> Json:
     rule = dict(row.rule)
     if "targets" in rule:
         rule["targets"] = [
@@ -181,7 +181,8 @@ def _describe(row: AlertRow) -> Json:
             for target in rule["targets"]
         ]
     project = refs.external_project(row.project)
-    return describe_row(AlertSchema, row, project_id=project, enabled=row.is_enabled, rule=rule)
+    problem = row.problem or targets.find_problem(row.rule, settings)
+    return describe_row(AlertSchema, row, project_id=project, enabled=row.is_enabled, rule=rule, problem=problem)
 
 
 def _describe_delivery(row: DeliveryRow) -> Json:

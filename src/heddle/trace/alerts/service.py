@@ -19,7 +19,6 @@ from heddle.errors import HeddleError, NotFound
 from heddle.http.own_bodies import OwnCallsFilter, OwnReq
 from heddle.http.routing import RequestModel, ResponseModel
 from heddle.jobs.runner import Attempt, Loop, Runner
-from heddle.setting_kinds import MAIL_ADDRESS
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED, SUCCEEDED
@@ -39,7 +38,7 @@ from heddle.wire.query import parse_query
 Metric = Literal["count", "error_share", "cost", "p95_latency_ms", "score"]
 Operator = Literal[">", ">=", "<", "<="]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
-Receiver = Annotated[str, Field(max_length=320, pattern=f"^{MAIL_ADDRESS}$")]
+Receiver = Annotated[str, Field(max_length=320)]
 MOST_SECONDS = 31 * 86_400
 
 

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 import smtplib
 import socket
@@ -18,6 +19,7 @@ import orjson
 
 from heddle.certificates import ssl_context
 from heddle.errors import InvalidRequest
+from heddle.setting_kinds import MAIL_ADDRESS
 from heddle.settings import Settings
 from heddle.store.control.monitors import AlertRow, DeliveryRow
 from heddle.store.secrets import Secrets
@@ -67,11 +69,13 @@ def _lies_below(url: str, prefix: str) -> bool:
 
 
 def check_receivers(receivers: list[str], settings: Settings) -> None:
-    """Raise InvalidRequest for receivers of mail that the settings do not allow, and where no mail can be sent."""
+    """Raise InvalidRequest for what is no address or not allowed by the settings, and where no mail can be sent."""
     if settings.smtp == "none":
         raise InvalidRequest("Mail cannot be sent: the setting smtp names no server")
     allowed = settings.alert_emails.lower().split(",")
     for receiver in receivers:
+        if not re.fullmatch(MAIL_ADDRESS, receiver):
+            raise InvalidRequest(f"to: {receiver[:200]!r} is no mail address", param="to")
         name = receiver.lower()
         if name not in allowed and "@" + name.rpartition("@")[2] not in allowed:
             raise InvalidRequest(
@@ -86,6 +90,19 @@ def targets_of(rule: Mapping[str, Any]) -> dict[str, Target]:
     if rule.get("webhook_url"):
         found[""] = {"kind": "webhook", "url": rule["webhook_url"]}
     return found | {target["id"]: target for target in rule.get("targets") or ()}
+
+
+def find_problem(rule: Mapping[str, Any], settings: Settings) -> str | None:
+    """Why messages of a stored rule cannot be sent to all of its targets, None where nothing is known of that."""
+    try:
+        for target in targets_of(rule).values():
+            if target["kind"] == "email":
+                check_receivers(target["to"], settings)
+            elif target["kind"] == "webhook":
+                check_webhook_address(target["url"], settings.alert_webhooks)
+    except InvalidRequest as error:
+        return error.reason
+    return None
 
 
 def seal_url(url: str, settings: Settings, alert_id: str, target_id: str) -> dict[str, str]:

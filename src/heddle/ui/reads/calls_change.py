@@ -18,6 +18,8 @@ from heddle.http.parameters import check_repeated
 from heddle.http.routing import PricesDep, StoreDep, Writer, answer, group, parse_body, validate
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
+from heddle.trace.feedback.models import FeedbackCreateReq
+from heddle.trace.feedback.routes import prepare
 from heddle.ui.reads.calls import Chosen, query_of
 from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, SortTerm
@@ -78,6 +80,10 @@ async def change(
     caller = caller.require(Scope.DELETE) if isinstance(body.action, DeleteCalls) else caller
     if isinstance(body.action, GiveFeedback):
         check_repeated("action", [body.action.feedback_type, body.action.payload])
+        target = refs.call_ref(caller.open(body.project_id), "each")
+        given, payload = body.action.feedback_type, body.action.payload
+        one = FeedbackCreateReq(project_id=body.project_id, weave_ref=target, feedback_type=given, payload=payload)
+        await prepare([one], caller, store)
     asked: Json = jsontext.loads(await request.body())
     asked["to"] = min(times.now() / times.SECOND, asked["to"] if body.end is not None else float("inf"))
     of = await store.calls.count(await query_of(store, prices, caller, body))

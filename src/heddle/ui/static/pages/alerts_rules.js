@@ -53,8 +53,8 @@ export function rulesView(alerts, reload) {
 
 function stateBadge(alert) {
   if (!alert.enabled) return h("span.badge", "paused");
-  if (alert.problem) return h("span.badge.warn", { title: alert.problem }, "problem");
-  return alert.state === "firing" ? h("span.badge.error", "firing") : h("span.badge.good", "quiet");
+  if (alert.state === "firing") return h("span.badge.error", "firing");
+  return alert.problem ? h("span.badge.warn", { title: alert.problem }, "problem") : h("span.badge.good", "quiet");
 }
 
 function nameCell(alert) {

@@ -22,7 +22,7 @@ export default function Replay({ replay: id }) {
   title("Replay");
   const state = resource(() => ["/replays/read", { id }]);
   const replay = () => state.data.value?.replay ?? null;
-  const isOpen = () => ["queued", "running"].includes(replay()?.state);
+  const isOpen = () => [replay()?.state, replay()?.scoring_state].some((state) => state === "queued" || state === "running");
   const version = signal(0);
   const rows = resource(
     () => ({ id, version: version.value }),
@@ -158,7 +158,7 @@ function body(replay, rows) {
     h(
       "div.replayhead",
       { tabindex: 0, role: "region", "aria-label": "Summary" },
-      () => problemOf(replay()),
+      () => problemsOf(replay()),
       measures(all),
       () =>
         facts([
@@ -199,4 +199,8 @@ function body(replay, rows) {
   );
 }
 
-const problemOf = (replay) => replay.error && failure({ message: replay.error, status: 0 }, null);
+/** What went wrong with the replay, and with the scores of its answers. */
+const problemsOf = (replay) =>
+  [replay.error, replay.scoring_problem && `Scores are missing: ${replay.scoring_problem}`]
+    .filter(Boolean)
+    .map((message) => failure({ message, status: 0 }, null));
