@@ -11,7 +11,7 @@ from typing import IO
 from fastapi import Request, Response
 
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
-from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.evals.jobs import JobRun, Jobs, JobsDep, Later
 from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -31,6 +31,7 @@ router = group("Projects")
 FOLDER = "imports"
 """Where archives wait for their job, below the data folder."""
 _ABANDONED_SECONDS = 86_400.0
+_WAIT_SECONDS = 1.0
 
 
 class ArchiveImportRes(ResponseModel):
@@ -150,8 +151,10 @@ class Archives:
                     path.unlink()
 
     async def _import(self, job: JobRow, run: JobRun) -> Json:
-        named = {row.body["file"] for row in await self._store.eval_jobs.open_of(IMPORT_JOB)}
-        await asyncio.to_thread(self._sweep, named)
+        imports = await self._store.eval_jobs.open_of(IMPORT_JOB)
+        await asyncio.to_thread(self._sweep, {row.body["file"] for row in imports})
+        if any(row.id < job.id and not set(job.body["into"]).isdisjoint(row.body["into"]) for row in imports):
+            raise Later(_WAIT_SECONDS, "Another archive is imported into the project first")
         path = self._folder / job.body["file"]
         if not path.is_file():
             raise NotFound("The archive is gone; send it again")

@@ -101,27 +101,29 @@ def remedy(folder: Path) -> str:
 def open_scratch(target: Path) -> Iterator[Path]:
     """A new folder beside a place, for what is half made of it; those that killed processes left go. Raises OSError."""
     beginning, end = f".{target.name}.", ".unfinished"
-    for path in target.parent.iterdir():
-        if path.name.startswith(beginning) and path.name.endswith(end):
-            with contextlib.suppress(OSError), _held(path):
-                shutil.rmtree(path, ignore_errors=True)
-    path = Path(tempfile.mkdtemp(end, beginning, target.parent))
-    try:
-        with contextlib.ExitStack() as stack:
-            # Where there are no such locks, what is left is nobody's to tell from what is at work, and stays.
+    with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as opening:
+            # One at a time: a folder that is not locked yet looks like one that was left. Where there are no such
+            # locks, what is left is nobody's to tell from what is at work, and stays.
+            with contextlib.suppress(OSError):
+                opening.enter_context(_held(target.parent, fcntl.LOCK_EX))
+            for path in target.parent.iterdir():
+                if path.name.startswith(beginning) and path.name.endswith(end):
+                    with contextlib.suppress(OSError), _held(path):
+                        shutil.rmtree(path, ignore_errors=True)
+            path = Path(tempfile.mkdtemp(end, beginning, target.parent))
+            stack.callback(shutil.rmtree, path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 stack.enter_context(_held(path))
-            yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+        yield path
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """The lock of a folder; raises OSError while another process holds it."""
+def _held(folder: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> Iterator[None]:
+    """The lock of a folder; raises OSError while another process holds it, unless `how` is to wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)

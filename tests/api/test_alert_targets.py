@@ -35,6 +35,11 @@ class Place:
         found = self.client.post("/alerts/deliveries/query", json={"project_id": project})
         return list(found.json()["deliveries"])
 
+    def mailed(self, project: str) -> list[list[str]]:
+        """The receivers of each mail about a project."""
+        taken = zip(self.mail.mails, self.mail.receivers, strict=True)
+        return [receivers for mail, receivers in taken if mail["Subject"].endswith(f" in {project}")]
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
@@ -128,6 +133,30 @@ def test_a_mail_server_without_end_is_left(place: Place) -> None:
     place.mail.greets_forever = False
     [delivery] = place.deliveries(project)
     assert "more than 65536 bytes" in delivery["error"], delivery
+
+
+def test_who_was_refused_is_mailed_again_alone(place: Place) -> None:
+    """The mail counted as delivered as soon as one receiver was taken."""
+    project, receivers = "team/some", ["ann@example.com", "bob@ops.example.com"]
+    place.mail.refused = {receivers[1]: 1}
+    assert place.create(project, [{"kind": "email", "to": receivers}]).status_code == 200
+    until(lambda: any(item["attempts"] for item in place.deliveries(project)), "an attempt")
+    [delivery] = place.deliveries(project)
+    assert delivery["state"] == "pending" and "bob@ops.example.com" in delivery["error"], delivery
+    assert delivery["body"]["to"] == receivers[1:]
+    until(lambda: {item["state"] for item in place.deliveries(project)} == {"delivered"}, "delivered")
+    assert place.mailed(project) == [receivers[:1], receivers[1:]]
+
+
+@pytest.mark.parametrize("farewell", ["451 later", "nonsense", "221 " + "bye " * 5000])
+def test_a_mail_that_was_taken_is_not_sent_again(place: Place, farewell: str) -> None:
+    """What the server said to QUIT made it one that was refused."""
+    project, place.mail.farewell = f"team/quit{len(farewell)}", farewell
+    assert place.create(project, [{"kind": "email", "to": ["ann@example.com"]}]).status_code == 200
+    until(lambda: any(item["attempts"] for item in place.deliveries(project)), "an attempt")
+    place.mail.farewell = "221 bye"
+    [delivery] = place.deliveries(project)
+    assert delivery["state"] == "delivered" and len(place.mailed(project)) == 1, delivery
 
 
 def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:

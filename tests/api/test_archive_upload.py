@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from heddle.transfer.archive import ArchiveReader, Manifest
 from heddle.transfer.target import send_archive
 from tests.support import planted, scale
 from tests.support.archives import archive_of
+from tests.support.chat import until
 from tests.support.cli import heddle, make_key
 from tests.support.inprocess import running_services
 from tests.support.server import HeddleProcess
@@ -84,6 +86,32 @@ def test_it_is_stored_once_under_another_name(archive: Path, target: HeddleProce
     assert again.returncode == 0 and f"calls: 0 stored, {CALLS} there already" in again.stdout, again.stdout
     assert stored(target, key, NEW) == calls
     assert list((target.data / "imports").iterdir()) == []
+
+
+def test_of_two_at_once_each_row_is_new_in_one(archive: Path, target: HeddleProcess) -> None:
+    """Both counted rows as new that neither had found."""
+    headers = {"authorization": f"Bearer {make_key(target.data, 'twice', '--scope', 'admin')}"}
+    project = "other/twice"
+
+    def upload(_: int) -> str:
+        files, renamed = {"file": archive.read_bytes()}, {"project": f"{OLD}={project}"}
+        answer = httpx.post(f"{target.url}/archives/import", files=files, params=renamed, headers=headers, timeout=60)
+        return str(answer.json()["job_id"])
+
+    with ThreadPoolExecutor(4) as pool:
+        made = set(pool.map(upload, range(4)))
+    found: list[dict[str, Any]] = []
+
+    def have_ended() -> bool:
+        asked = {"project_id": project}
+        answer = httpx.post(f"{target.url}/evaluations/jobs/query", json=asked, headers=headers, timeout=60)
+        found[:] = answer.json()["jobs"]
+        return all(job["ended_at"] for job in found)
+
+    until(have_ended, "the ends of all imports", SECONDS)
+    assert {job["id"] for job in found} == made and {job["state"] for job in found} == {"succeeded"}, found
+    assert sorted(job["result"]["new"]["calls"] for job in found) == [0, 0, 0, CALLS]
+    assert sorted(job["result"]["new"]["files"] for job in found) == [0, 0, 0, 1]
 
 
 def test_a_key_stays_within_its_reach(archive: Path, target: HeddleProcess) -> None:

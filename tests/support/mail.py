@@ -21,6 +21,9 @@ class MailServer(socketserver.ThreadingTCPServer):
         self.refuse = 0
         """How many mails are not taken yet."""
         self.greets_forever = False
+        self.refused: dict[str, int] = {}
+        """How many times each receiver is not taken yet."""
+        self.farewell = "221 bye"
 
     @property
     def address(self) -> str:
@@ -45,12 +48,17 @@ class _Session(socketserver.StreamRequestHandler):
             if word == b"EHLO":
                 self._say("250 mail.example.com")
             elif word == b"RCPT":
-                receivers.append(line.decode().partition("<")[2].partition(">")[0])
+                receiver = line.decode().partition("<")[2].partition(">")[0]
+                if self.server.refused.get(receiver):
+                    self.server.refused[receiver] -= 1
+                    self._say("451 come back later")
+                    continue
+                receivers.append(receiver)
                 self._say("250 ok")
             elif word == b"DATA":
                 self._take(receivers)
             elif word == b"QUIT":
-                self._say("221 bye")
+                self._say(self.server.farewell)
                 return
             else:
                 self._say("250 ok")

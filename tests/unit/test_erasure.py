@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
 
 from heddle.store.control import erasure
 from heddle.store.control.agents.table import agent_spans
-from heddle.store.control.erasure import ERASED_USER, Erasure, NamedIn
+from heddle.store.control.erasure import ERASED_USER, Counts, Erasure, NamedIn
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.metric_series import METRIC_TABLES
+from heddle.store.control.project_tables import PROJECT_TABLES, Condition, ProjectTable
 from heddle.store.control.repository import metadata
 from heddle.store.control.training import train_events, train_jobs
 from heddle.store.control.training_models import train_logs, train_models
@@ -66,6 +67,41 @@ def test_rows_in_whose_words_a_name_stands_go_and_no_others(
         query = sa.select(sa.func.count()).select_from(metadata.tables[name])
         assert run(executor.read(lambda connection, query=query: connection.execute(query).scalar_one())) == 1
     assert {name: before[name] - after[name] for name in before if before[name] != after[name]} == counts
+    assert counted(executor, OTHER) == elsewhere
+
+
+def test_what_others_add_below_a_row_before_it_goes_goes_with_it(
+    executor: MemoryExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows below rows that were gone stayed for ever; a new table may have the number of one that was."""
+    delete, elsewhere = erasure._delete, counted(executor, OTHER)
+    parents = {table.parent[1] for table in PROJECT_TABLES if table.parent}
+
+    def add_again(connection: sa.Connection, erased: ProjectTable, condition: Condition) -> Counts:
+        """Each time before rows with others below them go, all of those come again."""
+        if erased.table.name in parents:
+            for column, below in erasure._below(erased):
+                for row in rows[below.table.name]:
+                    connection.execute(below.table.delete().where(column == row[column.name]))
+                    connection.execute(below.table.insert().values(row))
+        return delete(connection, erased, condition)
+
+    def read(connection: sa.Connection) -> dict[str, list[dict[str, Any]]]:
+        within = [(one.table, one.within([PROJECT])) for one in PROJECT_TABLES if one.parent]
+        return {
+            table.name: [dict(row) for row in connection.execute(sa.select(table).where(mine)).mappings()]
+            for table, mine in within
+        }
+
+    rows = run(executor.read(read))
+    assert sum(map(len, rows.values())) == len(rows) > 5
+    monkeypatch.setattr(erasure, "_delete", add_again)
+    run(Erasure(executor).project(PROJECT, {}))
+    for name, mine in rows.items():
+        table = metadata.tables[name]
+        query = sa.select(sa.func.count()).select_from(table)
+        left = run(executor.read(lambda connection, query=query: connection.execute(query).scalar_one()))
+        assert left == len(mine), name
     assert counted(executor, OTHER) == elsewhere
 
 

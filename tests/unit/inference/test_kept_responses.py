@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, NotFound
 from heddle.inference.prompt.opaque_reasoning import encode_reasoning
 from heddle.inference.responses.items import (
     ITEMS,
@@ -78,6 +78,16 @@ def test_a_chain_is_forgotten_when_its_last_response_is_old(tmp_path: Path) -> N
         assert [found.id for found in await store.responses.chain(OWNER, "r3")] == ["r2", "r3"]
         assert await store.conversations.find(OWNER, "c0") is None and await store.conversations.items("c0") == []
         assert await store.conversations.items("c1") == [{"id": "i"}, {"id": "j"}]
+
+    run(tmp_path, work)
+
+
+def test_items_for_a_conversation_that_is_gone_by_now_are_refused(tmp_path: Path) -> None:
+    """They were acknowledged and not stored."""
+
+    async def work(store: ControlGroups, service: Responses) -> None:
+        with pytest.raises(NotFound, match="'c0' not found"):
+            await store.conversations.append(OWNER, "c0", [{"id": "i"}], times.now())
 
     run(tmp_path, work)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
@@ -265,6 +266,19 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, source: Path) -> No
     with pytest.raises(HeddleError, match="is damaged"):
         asyncio.run(export(of(source), tmp_path / "moved.heddle", (BARE,), False))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_scratch_folders_that_are_opened_at_once_stay(tmp_path: Path) -> None:
+    """One took that of another, which was not locked yet, for one that a killed process had left."""
+
+    def write(number: int) -> str:
+        with open_scratch(tmp_path / "moved.heddle") as folder:
+            (folder / "part").write_text(str(number))
+            return (folder / "part").read_text()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(write, range(1000))) == [str(number) for number in range(1000)]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_export_left_goes_with_the_next(tmp_path: Path, source: Path) -> None:

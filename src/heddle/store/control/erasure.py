@@ -35,6 +35,7 @@ from heddle.store.control.row_queries import Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.training import train_events, train_jobs
 from heddle.wire import jsontext, refs
+from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 
 SubjectKind = Literal["call", "trace", "thread", "user", "object", "project"]
@@ -101,13 +102,13 @@ class Erasure(Repository):
 
     async def _remove(self, erased: ProjectTable, condition: Condition, counts: Counts) -> None:
         key = list(erased.table.primary_key.columns)
-        chosen = sa.select(*key).where(condition).limit(_SLICE)
-        keys = sa.tuple_(*key) if len(key) > 1 else key[0]
+        chosen = sa.select(*key).where(condition).order_by(*(key if _below(erased) else ())).limit(_SLICE)
+        part = (sa.tuple_(*key) if len(key) > 1 else key[0]).in_(chosen)
         while True:
-            removed = await self._execute(sa.delete(erased.table).where(keys.in_(chosen)))
-            if removed:
-                counts[erased.table.name] = counts.get(erased.table.name, 0) + removed
-            if removed < _SLICE:
+            removed = await self._executor.write(lambda connection: _delete(connection, erased, part))
+            for name, count in removed.items():
+                counts[name] = counts.get(name, 0) + count
+            if removed.get(erased.table.name, 0) < _SLICE:
                 return
 
     async def project(self, project: str, counts: Counts) -> None:
@@ -172,10 +173,9 @@ class Erasure(Repository):
             for_good = await self._executor.read(read)
             if for_good:
                 chosen = Listed(sa.cast(key, sa.Text), [str(one) for one in for_good])
-                for below in PROJECT_TABLES:
-                    if below.parent is not None and below.parent[1] == erased.table.name:
-                        above = sa.select(erased.table.c.id).where(chosen)
-                        await self._remove(below, below.table.c[below.parent[0]].in_(above), counts)
+                for column, below in _below(erased):
+                    above = sa.select(erased.table.c[below.parent_key]).where(chosen)
+                    await self._remove(below, column.in_(above), counts)
                 await self._remove(erased, chosen, counts)
 
     @reads
@@ -274,6 +274,25 @@ class Erasure(Repository):
         """Let the job that purged name its subject no more."""
         change = eval_jobs.update().where(eval_jobs.c.id == job_id)
         connection.execute(change.values(body=body, progress=progress, crashes=1, attempts=1))
+
+
+def _below(above: ProjectTable) -> "list[tuple[sa.Column[Any], ProjectTable]]":
+    """The tables whose rows lie below those of another one, each with the column that says so."""
+    name = above.table.name
+    return [(one.table.c[one.parent[0]], one) for one in PROJECT_TABLES if one.parent and one.parent[1] == name]
+
+
+def _delete(connection: sa.Connection, erased: ProjectTable, condition: Condition) -> Counts:
+    """Remove rows together with what lies below them, which others may have added until now; how many, by table."""
+    counts = Counts()
+    for column, below in _below(erased):
+        keys = sa.select(erased.table.c[below.parent_key]).where(condition).with_for_update()
+        for part in batched(connection.execute(keys).scalars().all(), _SLICE):
+            for name, count in _delete(connection, below, column.in_(part)).items():
+                counts[name] = counts.get(name, 0) + count
+    if removed := connection.execute(sa.delete(erased.table).where(condition)).rowcount:
+        counts[erased.table.name] = removed
+    return counts
 
 
 def _erase_series(connection: sa.Connection, project: str, user: str) -> None:

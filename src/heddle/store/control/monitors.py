@@ -121,7 +121,10 @@ class AlertRow:
 
 @dataclass(slots=True, kw_only=True)
 class DeliveryRow:
-    """One message about a rule to one of its targets, a job of a queue; `body` is the exact text of webhooks."""
+    """One message about a rule to one of its targets, a job of a queue.
+
+    `body` is the exact text of webhooks; that of a mail has `to` once the server took it for some: the others.
+    """
 
     id: Key[str]
     alert_id: str
@@ -263,7 +266,7 @@ class Deliveries(JobQueue[DeliveryRow]):
     async def put_back(self, row: DeliveryRow, next_at: int) -> None:
         """Let a message of this server wait again, with what it knows of its attempts."""
         changes = {"state": QUEUED, "attempts": row.attempts, "error": row.error, "next_at": next_at, **NO_LEASE}
-        await self._set([row.id], changes)
+        await self._set([row.id], {**changes, "body": row.body})
 
     async def finish(self, row: DeliveryRow, state: str, at: int) -> None:
         """End a message of this server: it was taken, or is given up."""

@@ -63,7 +63,8 @@ class ProjectTable:
 
     `authors` are columns that name a user in rows which stay. `words` are columns of text: a row in which the name of a
     call, trace, thread, user or object stands goes with it. `stays` says why archives leave the table out; of others
-    they take the rows of `exported`. `parent` is the column by which rows lie below those of a table, and its name.
+    they take the rows of `exported`. `parent` is the column by which rows lie below those of a table, and its name;
+    `parent_key` is that table's column which the former holds.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ProjectTable:
         exported: Within | None = None,
         stays: str = "",
         parent: tuple[str, str] | None = None,
+        parent_key: str = "id",
         authors: tuple[str, ...] = (),
         words: tuple[str, ...] = (),
         **of: OfName,
@@ -87,6 +89,7 @@ class ProjectTable:
         self.of = of
         self.stays = stays
         self.parent = parent
+        self.parent_key = parent_key
         self.authors = authors
         self.words = words
 
@@ -119,6 +122,7 @@ class ProjectTable:
             exported=exported,
             stays=self.stays,
             parent=(column.name, self.table.name),
+            parent_key=key,
             authors=authors,
             **named | of,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from heddle.errors import Busy
+from heddle.errors import Busy, NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import SECOND, database_time
 from heddle.store.control.redaction import RedactedRepository
@@ -239,10 +239,11 @@ class Conversations(RedactedRepository):
         return await self._scalar(sa.select(sa.func.sum(_chars(_i.item))).where(mine)) or 0
 
     async def append(self, owner: str, conversation_id: str, items: Sequence[Json], at: int) -> None:
-        """Add items at the end."""
+        """Add items at the end; raises NotFound for a conversation that is gone by now."""
         items = await self._redaction.value(owner, list(items))
         size = sum(len(orjson.dumps(item)) for item in items)
-        await self._executor.write(lambda connection: _append(connection, conversation_id, items, at), size)
+        if not await self._executor.write(lambda connection: _append(connection, conversation_id, items, at), size):
+            raise NotFound(f"Conversation with id '{conversation_id[:100]}' not found.")
 
     @writes
     def remove_item(self, connection: sa.Connection, owner: str, conversation_id: str, item_id: str, user: str) -> bool:
@@ -285,12 +286,12 @@ def _append_response(connection: sa.Connection, row: ResponseRow, conversation_i
         _append(connection, conversation_id, [*row.input, *row.body["output"]], row.created_at)
 
 
-def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Json], at: int) -> None:
-    """Add items behind those of a conversation; Busy when another server does so at the same moment."""
+def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Json], at: int) -> bool:
+    """Add items behind those of a conversation, if it is there; Busy when another server does so at the same moment."""
     # Touching the row first makes writers of the same conversation wait for each other.
     known = connection.execute(conversations.update().where(_v.id == conversation_id).values(changed_at=at)).rowcount
     if not known or not items:
-        return
+        return known > 0
     last = connection.execute(sa.select(sa.func.max(_i.place)).where(_i.conversation_id == conversation_id)).scalar()
     first = 0 if last is None else last + 1
     rows = [
@@ -302,6 +303,7 @@ def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Jso
             connection.execute(conversation_items.insert(), part)
     except sa.exc.IntegrityError:
         raise Busy(f"Another request adds to the conversation {conversation_id}") from None
+    return True
 
 
 def _lease_end() -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import re
@@ -115,7 +116,8 @@ async def send(settings: Settings, row: AlertRow, target: Target, delivery: Deli
     """Send a message once; None when it was taken, else what went wrong. Raises HeddleError."""
     if target["kind"] == "email":
         check_receivers(target["to"], settings)
-        return await _send_mail(settings, target["to"], delivery)
+        waiting = orjson.loads(delivery.body).get("to", target["to"])
+        return await _send_mail(settings, [one for one in target["to"] if one in waiting], delivery)
     place = f"alert {row.id} {target.get('id', '')}"
     url = Secrets(settings).decrypt(target["url"], place)
     check_webhook_address(url, settings.alert_webhooks)
@@ -165,16 +167,21 @@ async def _send_mail(settings: Settings, receivers: list[str], delivery: Deliver
     try:
         # The thread ends by the limits of `_Timed`, soon after.
         async with asyncio.timeout(_MOST_SEND_SECONDS):
-            await asyncio.to_thread(_hand_over, settings, receivers, mail)
+            refused = await asyncio.to_thread(_hand_over, settings, receivers, mail)
     except TimeoutError:
         return f"gave no answer within {_MOST_SEND_SECONDS:g} s"
     except UnicodeEncodeError:
         return "the setting smtp has a user or a password that is not ASCII"
-    except smtplib.SMTPException as error:
-        return f"the mail server refused: {type(error).__name__} {error!s:.200}"
     except OSError as error:
+        if isinstance(error, smtplib.SMTPException):
+            return f"the mail server refused: {type(error).__name__} {error!s:.200}"
         return f"cannot be reached: {type(error).__name__}"
-    return None
+    except ValueError as error:  # a host that is no name, a challenge that is not Base64
+        return f"the mail server cannot be used: {error!s:.200}"
+    if not refused:
+        return None
+    delivery.body = jsontext.dumps({**orjson.loads(delivery.body), "to": list(refused)})
+    return f"the mail server refused some receivers: {refused!s:.200}"
 
 
 class _Replies:
@@ -222,8 +229,8 @@ class _TimedTls(_Timed, smtplib.SMTP_SSL):
     """The same, encrypted from the beginning."""
 
 
-def _hand_over(settings: Settings, receivers: list[str], mail: EmailMessage) -> None:
-    """Give a mail to the server; runs in a thread."""
+def _hand_over(settings: Settings, receivers: list[str], mail: EmailMessage) -> dict[str, tuple[int, bytes]]:
+    """Give a mail to the server; returns the receivers it refused, where it took any. Runs in a thread."""
     parts = urlsplit(settings.smtp)
     host, context = parts.hostname or "", ssl.create_default_context()
     connection: smtplib.SMTP
@@ -231,7 +238,7 @@ def _hand_over(settings: Settings, receivers: list[str], mail: EmailMessage) -> 
         connection = _TimedTls(host, parts.port or 465, context=context)
     else:
         connection = _Timed(host, parts.port or 587)
-    with connection:
+    with contextlib.closing(connection):
         connection.ehlo()
         if parts.scheme == "smtp" and (parts.password or connection.has_extn("starttls")):
             connection.starttls(context=context)
@@ -239,7 +246,11 @@ def _hand_over(settings: Settings, receivers: list[str], mail: EmailMessage) -> 
         if parts.username:
             connection.login(unquote(parts.username), unquote(parts.password or ""))
         # Named once more: the library would take from the head of the mail whom that seems to name.
-        connection.send_message(mail, settings.smtp_from, receivers)
+        refused = connection.send_message(mail, settings.smtp_from, receivers)
+        # The mail is taken, whatever the server answers to this.
+        with contextlib.suppress(OSError):
+            connection.putcmd("QUIT")
+    return refused
 
 
 def _text(settings: Settings, delivery: DeliveryRow, escape: Any) -> str:
