@@ -5,6 +5,7 @@ import math
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,8 @@ from heddle.settings import Settings, load
 from heddle.store import integrity
 from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.control.agents import spans as spans_of_agents
+from heddle.store.control.agents.table import CHECKED
 from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.open import schema_version
 from heddle.store.sqlite.connection import connect
@@ -24,6 +27,7 @@ from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.store import open_file
 from heddle.store.sqlite.writer import Writer
+from heddle.wire.spans import AgentSpan
 from tests.support import scale
 from tests.support.cli import heddle as run_heddle
 from tests.support.server import HeddleProcess
@@ -195,6 +199,47 @@ def test_a_flipped_bit_of_any_other_row_is_named(controlled: Path, tmp_path: Pat
     session.close()
     found = SqliteIntegrity(database).check_rows(math.inf).problems
     assert found == [f"1 damaged rows of {table}"], "what else changes in a row makes it no better"
+
+
+def test_a_flipped_bit_of_an_agent_span_is_named(tmp_path: Path) -> None:
+    database = tmp_path / "heddle.db"
+    session = open_file(load({"data": str(tmp_path)}, {}), database)
+    raw, checks = session.raw, SqliteIntegrity(database)
+    first = AgentSpan(
+        "p", "t", "one", 20, 30, "root", "chat é", operation_name="chat", agent_version="9", input_tokens=0
+    )
+    named = replace(first, span_id="two", conversation_id="own", custom_attrs_int={"n": 1}, response_id="r")
+    root = AgentSpan("p", "t", "root", 10, 40, agent_name="guide", conversation_id="c", conversation_name="trip")
+    earlier = AgentSpan("p", "t", "earlier", 5, 6, agent_name="host", agent_id="h", conversation_id="d")
+    raw.execute("BEGIN")
+    for spans in ([first, named], [root], [earlier, replace(first, output_tokens=7)]):
+        spans_of_agents.write(session.control, spans)
+    spans_of_agents.hide(session.control, "p", ["t"], ["two"])
+    raw.execute("DELETE FROM agent_spans WHERE span_id = 'earlier'")
+    spans_of_agents.renew_traces(session.control, "p", ["t"])
+    raw.execute("COMMIT")
+    shown = raw.execute(
+        "SELECT span_id, agent_name, conversation_id FROM agent_spans WHERE hidden = 0 ORDER BY span_id"
+    )
+    assert shown.fetchall() == [("one", "guide", "c"), ("root", "guide", "c")]
+    assert checks.check_rows(math.inf).problems == checks.check_tables(math.inf).problems == []
+    for column in CHECKED:
+        raw.execute("BEGIN")
+        raw.execute(f"UPDATE agent_spans SET {column} = ifnull({column}, '') || '1' WHERE span_id = 'root'")
+        raw.execute("COMMIT")
+        assert checks.check_rows(math.inf).problems == ["1 damaged rows of agent_spans"], column
+        raw.execute("BEGIN")
+        spans_of_agents.write(session.control, [root])
+        others = "span_id NOT IN ('one', 'two', 'root') OR project <> 'p' OR trace_id <> 't'"
+        raw.execute(f"DELETE FROM agent_spans WHERE {others}")
+        raw.execute("COMMIT")
+        assert checks.check_rows(math.inf).problems == [], column
+    raw.execute("UPDATE agent_spans SET is_counted = 3 WHERE span_id = 'root'")
+    assert checks.check_rows(math.inf).problems == ["1 damaged rows of agent_spans"]
+    # What an older heddle wrote has no checksum.
+    raw.execute("UPDATE agent_spans SET is_counted = 1, crc = NULL, span_name = 'x'")
+    assert checks.check_rows(math.inf).problems == []
+    session.close()
 
 
 def test_what_fails_on_damage_says_so(controlled: Path, tmp_path: Path) -> None:

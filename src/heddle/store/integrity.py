@@ -16,6 +16,8 @@ from pathlib import Path
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
+from heddle.store.control.agents.table import AGENT, OWN_AGENT, OWN_CONVERSATION, TEXTS, agent_spans
+from heddle.store.control.agents.table import CHECKED as CHECKED_OF_SPANS
 from heddle.store.sqlite import blocks, call_bodies, row_checksums, search
 from heddle.store.sqlite.call_bodies import COLUMN, checksum_sql
 from heddle.store.sqlite.connection import connect
@@ -35,6 +37,13 @@ _DAMAGED = " UNION ALL ".join(
         WHERE b.rid >= ? AND b.rid < ? AND b.{COLUMN} <> {checksum_sql(dict.fromkeys(columns, "TEXT"), "b.")}"""
     for table, columns in CHECKED.items()
 )
+_OWN = {**dict.fromkeys(AGENT, OWN_AGENT), "conversation_id": OWN_CONVERSATION}
+SPAN_CHECKSUM = ", ".join(
+    f"CAST(iif(own & {_OWN[name]}, {name}, '') AS BLOB)" if name in _OWN else f"CAST({name} AS BLOB)"
+    for name in CHECKED_OF_SPANS
+)
+"""The arguments of the checksum of an agent span."""
+_SPAN_TYPES = ", ".join(f"typeof({name})" for name in (*TEXTS, "more", "custom"))
 _NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
     f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} <> ''" for column in BLOB_COLUMNS
 )
@@ -60,6 +69,8 @@ RULES = {
         f"{what} that are damaged": f"SELECT count(*) FROM {table} WHERE NOT has_digest(CAST(val AS BLOB), digest)"
         for what, table in (("rows of tables", "table_rows"), ("objects", "object_versions"))
     },
+    f"damaged rows of {agent_spans.name}": f"""SELECT count(*) FROM {agent_spans.name}
+        WHERE crc <> checksum({SPAN_CHECKSUM}) OR is_counted NOT IN (0, 1) OR 'blob' IN ({_SPAN_TYPES})""",
     "objects with several latest versions": """SELECT count(*) FROM (SELECT 1 FROM object_versions
         WHERE is_latest = 1 GROUP BY project, object_id HAVING count(*) > 1)""",
     "rows of tables that are missing": """SELECT count(*) FROM tables t JOIN table_chunks k ON k.table_number = t.number

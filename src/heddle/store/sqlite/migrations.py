@@ -226,6 +226,7 @@ MIGRATIONS = (
     Migration(25, "quotas of projects and keys", _add_quotas),
     Migration(26, "checksums of the bodies of calls", _add_body_sums),
     Migration(27, "checksums of all other rows", _add_row_checksums),
+    Migration(28, "checksums of agent spans", _add("agent_spans", "crc BIGINT")),
 )
 CURRENT = MIGRATIONS[-1].number
 

@@ -20,9 +20,10 @@ from heddle.store.sqlite.call_bodies import COLUMN, add_functions, checksum_sql
 from heddle.store.sqlite.connection import connect
 
 UNCHECKED = frozenset(("table_rows", "table_chunks", "agent_spans"))
-"""Control tables whose values have digests, and one that follows from calls."""
+"""Control tables whose values have digests, and one whose writer makes the checksums."""
 _TABLES = f"""SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
-    WHERE m.type = 'table' AND c.name = '{COLUMN}' AND m.name NOT IN ('calls', 'body_in', 'body_out') ORDER BY m.name"""
+    WHERE m.type = 'table' AND c.name = '{COLUMN}' AND m.name NOT IN ('calls', 'body_in', 'body_out', 'agent_spans')
+    ORDER BY m.name"""
 _DAMAGE_SECONDS = 2.0
 _STEPS_BETWEEN_LOOKS = 20_000
 
@@ -65,7 +66,7 @@ def watch(raw: sqlite3.Connection) -> None:
 
 
 def damage_queries(raw: sqlite3.Connection) -> dict[str, str]:
-    """What is damaged in each table whose rows have checksums, those of calls apart, and the query that counts it."""
+    """What is damaged in each table whose rows have checksums of all their columns, and the query that counts it."""
     queries = {}
     for (table,) in raw.execute(_TABLES).fetchall():
         columns = columns_of(raw, table)

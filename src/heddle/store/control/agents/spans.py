@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import orjson
 import sqlalchemy as sa
@@ -35,7 +36,7 @@ _Trace = tuple[str, str]
 _Place = tuple[str, str, str]
 _NOBODY = ("", "", "")
 
-_ROW = ("project", *TEXTS, "started_at", "ended_at", *TOKENS, "more", "custom", "own", "is_counted")
+_ROW = ("project", *TEXTS, "started_at", "ended_at", *TOKENS, "more", "custom", "own", "is_counted", "crc")
 _TRACE_ROW = (
     *("project", "trace_id", *AGENT, "agent_at", "conversation_id", "conversation_at"),
     *("conversation_name", "has_model"),
@@ -231,6 +232,10 @@ def _recount(connection: sa.Connection, trace: _Trace, spans: Sequence[AgentSpan
 
 def _row(span: AgentSpan, identity: _Identity, users: set[_Place]) -> tuple[Any, ...]:
     texts = [text or "" for text in _texts(span)]
+    name = texts.pop(_NAME_AT) or identity.conversation_name
+    if not span.agent_name:
+        texts[_AGENT_AT : _AGENT_AT + len(AGENT)] = _NOBODY
+    said = "".join(texts)
     own = 0
     if span.agent_name:
         own |= OWN_AGENT
@@ -240,18 +245,23 @@ def _row(span: AgentSpan, identity: _Identity, users: set[_Place]) -> tuple[Any,
         own |= OWN_CONVERSATION
     else:
         texts[_CONVERSATION_AT] = identity.conversation
-    texts[_NAME_AT] = texts[_NAME_AT] or identity.conversation_name
+    texts.insert(_NAME_AT, name)
     more, custom = _more(span), _custom(span)
-    return (
-        span.project,
-        *texts,
+    values = (
         span.started_at,
         span.ended_at,
         *_tokens(span),
         _json(MORE, more) if any(more) or 0 in more else None,
         _json(CUSTOM, custom) if any(custom) else None,
         own,
+    )
+    counted = "".join([str(value) for value in values if value is not None])
+    return (
+        span.project,
+        *texts,
+        *values,
         0 if identity.has_model and _repeats(span, users) else 1,
+        crc32(f"{span.project}{said}{counted}".encode()),
     )
 
 

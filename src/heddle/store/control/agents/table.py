@@ -57,8 +57,15 @@ agent_spans = sa.Table(
     sa.Column("own", sa.Integer, nullable=False),
     sa.Column("is_counted", sa.Integer, nullable=False),
     sa.Column("hidden", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("crc", sa.BigInteger),
     sa.UniqueConstraint("project", "trace_id", "span_id", name="agent_spans_by_id"),
 )
+
+CHECKED = (
+    *("project", *(name for name in TEXTS if name != "conversation_name"), "started_at", "ended_at", *TOKENS),
+    *("more", "custom", "own"),
+)
+"""What `crc` is made of, in order: what never changes; agent and conversation are empty where the span names none."""
 
 SHOWN = agent_spans.c.hidden == sa.literal_column("0")
 """Spans whose calls are not deleted; written like this so that the indexes over shown spans serve."""
