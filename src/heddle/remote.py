@@ -232,7 +232,7 @@ class Place:
         """The API for the project; raises HeddleError where none is named."""
         name = self.project or os.environ.get(PROJECT_VARIABLE)
         if not name:
-            raise HeddleError(f"name the project: --project entity/project, or {PROJECT_VARIABLE}")
+            raise HeddleError(f"set the project: --project entity/project, or {PROJECT_VARIABLE}")
         return Remote(self.server, self.key).project(name)
 
 

@@ -32,7 +32,7 @@ def test_many_refs_to_one_large_object(wire: Wire, large: str) -> None:
         refused = wire.client.post("/refs/read_batch", json={"refs": [ref] * 60})
         assert (refused.status_code, refused.json()["reason"]) == (
             413,
-            "Request too large: the values have more than 134217728 bytes; ask for fewer refs",
+            "Request too large: the values exceed 134217728 bytes; ask for fewer refs",
         )
 
 
@@ -127,7 +127,7 @@ def test_variables_put_in_so_much(wire: Wire, messages: list[Any], variables: di
     wire.post("/obj/create", obj={"project_id": wire.project, "object_id": "p", "val": prompt})
     inputs = {"model": TINY, "max_tokens": 1, "messages": messages, "template_vars": variables}
     made = wire.post("/completions/create", inputs=inputs if messages else {**inputs, "prompt": "p:latest"})
-    assert made["response"]["error"] == "template_vars put more than 8388608 characters in"
+    assert made["response"]["error"] == "the values of template_vars exceed 8388608 characters"
 
 
 def test_a_conversation_that_is_too_long_is_not_continued(server: HeddleProcess, project: str) -> None:
@@ -142,7 +142,7 @@ def test_a_conversation_that_is_too_long_is_not_continued(server: HeddleProcess,
             asked = {"model": TINY, "conversation": kept, "input": "hi", "truncation": "auto"}
             refused = client.post(path, json=asked)
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
-            assert "conversation holds more than 67108864 characters" in refused.json()["error"]["message"]
+            assert "conversation has more than 67108864 characters" in refused.json()["error"]["message"]
         newest = client.get(f"/v1/conversations/{kept}/items?limit=20").json()["data"]
         assert len(newest) == 20
         for item in newest:

@@ -74,7 +74,7 @@ def test_a_backup_beside_a_busy_server_holds_all_that_was_acknowledged_before(na
             assert sorted(path.name for path in target.iterdir()) == ["backup.json", "files", "heddle.db"]
             assert "tmp" not in {path.name for path in (target / "files").iterdir()}
         again = heddle("backup", target, "--data", tmp_path / "data")
-        assert again.returncode == 1 and "exists already" in again.stderr
+        assert again.returncode == 1 and "already exists" in again.stderr
     restored = heddle("restore", target, "--data", tmp_path / "restored")
     assert restored.returncode == 0, restored.stderr
     with HeddleProcess(tmp_path / "restored") as process:
@@ -97,7 +97,7 @@ def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
         archive.add(tmp_path / "text", arcname="text")
     for source in ("text", "empty", "links", "other.tar", "missing"):
         done = heddle("restore", tmp_path / source, "--data", tmp_path / "data")
-        assert done.returncode == 1 and "is no backup" in done.stderr, done.stderr
+        assert done.returncode == 1 and "is not a backup" in done.stderr, done.stderr
         assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock"]
 
 
@@ -202,7 +202,7 @@ def test_databases_elsewhere_are_refused_by_name(tmp_path: Path, name: str, addr
     for words in (("backup", str(copy), "--data", str(data)), ("restore", str(copy), "--data", str(tmp_path / "new"))):
         refused = heddle(*words, **{name: address})
         assert refused.returncode == 1
-        assert f"{name} (from variable HEDDLE_{name.upper()}) is no SQLite" in refused.stderr
+        assert f"{name} (from variable HEDDLE_{name.upper()}) is not SQLite" in refused.stderr
         assert "hunter2" not in refused.stderr
     assert not copy.exists() and not (tmp_path / "new").exists()
 
@@ -243,8 +243,8 @@ def test_stores_elsewhere_that_do_not_work_are_faults(tmp_path: Path) -> None:
     )
     for found, words in (
         (away, "The store of calls cannot be reached"),
-        (alone, "workers is for SQLite"),
-        (bounded, "max_database_bytes bounds SQLite"),
+        (alone, "workers only applies to SQLite"),
+        (bounded, "max_database_bytes only applies to SQLite"),
     ):
         assert found.returncode == 1 and words in found.stdout
         assert "hunter2" not in found.stdout + found.stderr

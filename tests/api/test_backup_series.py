@@ -115,10 +115,10 @@ def test_a_copy_that_differs_gets_no_name(data: Path, tmp_path: Path, monkeypatc
         return pack(copy, made, name)
 
     monkeypatch.setattr(backup, "_pack", spoil)
-    with pytest.raises(HeddleError, match="are not as they were"):
+    with pytest.raises(HeddleError, match="files are damaged"):
         backup.back_up(Settings(data=str(data)), str(tmp_path / "b" / "{time}.tgz"), 1)
     assert [path.name for path in (tmp_path / "b").iterdir()] == [".lock"]
-    assert "are not as they were" in BackupState.read(data).error
+    assert "files are damaged" in BackupState.read(data).error
     told = backup.back_up(Settings(data=str(data)), str(tmp_path / "b" / "{time}.tgz"), 1, verify=7)
     assert "restored" not in told and BackupState.read(data).since_restored == 1
 

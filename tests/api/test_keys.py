@@ -92,7 +92,7 @@ def test_a_rotated_key_keeps_what_it_is_and_the_old_secret_counts_for_a_while(gu
     third = guarded.rotate(made, overlap="0s", expires="7d")
     assert third["expires_at"] < second["expires_at"] and third["previous_until"] is None
     assert [guarded.count(each["key"])[0] for each in (made, second, third)] == [401, 401, 200]
-    assert "was rotated: this secret no longer counts" in guarded.count(second["key"])[1]
+    assert "was rotated; this secret is no longer valid" in guarded.count(second["key"])[1]
     guarded.ask(guarded.root, "DELETE", f"/_ui/api/keys/{made['id']}")
     refused = guarded.ask(guarded.root, "POST", f"/_ui/api/keys/{made['id']}/rotate", json={})
     assert refused.status_code == 400 and "was revoked" in refused.text

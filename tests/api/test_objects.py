@@ -198,7 +198,7 @@ def test_a_version_that_another_has_overtaken_is_refused(wire: Wire) -> None:
     second = send(2, first).json()["digest"]
     for after in (first, ""):
         answer = send(3, after)
-        assert (answer.status_code, answer.json()["reason"]) == (409, "Another version of o has been stored since")
+        assert (answer.status_code, answer.json()["reason"]) == (409, "Another version of o has been published since")
     assert read(wire, "o", "latest")["digest"] == second
     wire.post("/obj/delete", object_id="o")
     assert send(3, second).status_code == 409

@@ -140,7 +140,7 @@ def test_what_belongs_to_nothing_is_rejected_and_told(sender: Sender, wire: Wire
     count, why = sender.logs(record("my.event", ids=False), half, short, details())
     assert count == 3
     told = why.split("; Rejected ")
-    assert told[0].startswith("Rejected log record (name='my.event'): it has no trace_id and span_id to join a span by")
+    assert told[0].startswith("Rejected log record (name='my.event'): it has no trace_id and span_id of a span")
     assert told[1].startswith("log record (name='half'): it has no trace_id")
     assert told[2] == "log record (name='short'): trace_id must be 32 hex digits (16 bytes)"
     assert len(wire.calls()) == 1

@@ -113,9 +113,9 @@ def test_what_cannot_be_counted_is_told_and_the_rest_counts(sender: Sender, wire
     assert told is not None and told["rejected_data_points"] == 6
     said = told["error_message"].split("; Rejected ")
     assert said[0] == "Rejected point (metric='good'): its value is not finite"
-    assert said[1:3] == ["point (metric='quantiles'): summaries are not kept; export a histogram"] * 2
+    assert said[1:3] == ["point (metric='quantiles'): summaries are not supported; export a histogram"] * 2
     assert "1 to 255 characters" in said[3]
-    assert "delta or cumulative" in said[4] and "explicit_bounds must rise" in said[5]
+    assert "delta or cumulative" in said[4] and "explicit_bounds must be increasing" in said[5]
     assert [one["sum"] for one in read(wire, "good")] == [1]
     assert [one["name"] for one in wire.post("/metrics/query")["metrics"]] == ["good"]
 
@@ -154,8 +154,8 @@ def test_series_of_one_name_and_different_kinds_need_a_choice(sender: Sender, wi
 @pytest.mark.parametrize(
     ("asked", "status", "why"),
     [
-        ({"aggregations": ["avg"]}, 400, "avg cannot be computed of a sum; known are sum"),
-        ({"percentiles": [50]}, 400, "Percentiles can be computed of histograms, not of a sum"),
+        ({"aggregations": ["avg"]}, 400, "avg cannot be computed for a sum; expected one of sum"),
+        ({"percentiles": [50]}, 400, "Percentiles can only be computed for histograms, not for a sum"),
         ({"percentiles": [101]}, 400, "between 0 and 100"),
         ({"end": "2025-01-01T00:00:00Z"}, 422, "end must be after start"),
         ({"end": "2028-01-01T00:00:00Z"}, 422, "at most 366 days"),

@@ -119,7 +119,7 @@ def test_partial_success_and_refusals(served: tuple[HeddleProcess, int], project
     code, reason, seconds = Client(port).refusal(nameless)
     assert (code, seconds) == (grpc.StatusCode.INVALID_ARGUMENT, None) and reason.startswith("No project: ")
     code, reason, _ = client.refusal(b"\x0a\xff")
-    assert code is grpc.StatusCode.INVALID_ARGUMENT and "no ExportTraceServiceRequest" in reason
+    assert code is grpc.StatusCode.INVALID_ARGUMENT and "not a valid ExportTraceServiceRequest" in reason
     assert client.refusal(b"", method="/x.Y/Z")[0] is grpc.StatusCode.UNIMPLEMENTED
     client.metadata.append(("x-forwarded-for", "192.0.2.1"))
     code, reason, _ = client.refusal(b"")

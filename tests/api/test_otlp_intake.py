@@ -142,7 +142,7 @@ def test_what_is_rejected_is_counted_logged_once_and_kept(tmp_path: Path) -> Non
     assert [line for line in told if "(invalid_id)" in line and "name='odd'" in line] == [told[0], told[2]]
     assert len(told) == 4, told
     assert sum("(no_project)" in line and "name='lost'" in line for line in told) == 1
-    assert "an export was refused with 400: The body is no ExportTraceServiceRequest" in told[3]
+    assert "an export was rejected with 400: The body is not a valid ExportTraceServiceRequest" in told[3]
 
 
 @pytest.mark.thorough

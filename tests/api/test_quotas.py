@@ -433,7 +433,7 @@ def test_a_key_sees_its_own(tmp_path: Path) -> None:
     [
         ({"kind": "project", "name": "a/p", "quotas": "many"}, "is no quota"),
         ({"kind": "project", "name": "a/p", "quotas": "planets requests 5/minute"}, "no group of routes 'planets'"),
-        ({"kind": "key", "name": "local", "quotas": "disk 5GiB"}, "a key has no quota of disk"),
+        ({"kind": "key", "name": "local", "quotas": "disk 5GiB"}, "A key cannot have a disk quota"),
         ({"kind": "project", "name": "a/p", "quotas": 5}, "string"),
         ({"kind": "project", "name": "a/p", "quotas": "all requests 5/minute, all requests 6/minute"}, "same group"),
     ],

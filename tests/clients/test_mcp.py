@@ -249,7 +249,7 @@ def test_evaluations_are_listed_and_compared(scene: Scene) -> None:
     assert "rows that got worst by score:" in compared and compared.count("- row ") == 2 and "answer 2" in compared
     assert ids["row2"] in compared and 'row: {"question": "what is 2?", "target": "2"}' in compared
     failed, text = scene.ask("compare_evaluations", runs=[ids["good"], ids["root"]])
-    assert failed and "is no evaluation run but assistant" in text
+    assert failed and "is not an evaluation run but assistant" in text
 
 
 @pytest.mark.thorough
@@ -260,7 +260,7 @@ def test_datasets_and_objects_are_read(scene: Scene) -> None:
     assert "rows 3 to 4 of 8" in dataset and "what is 4?" in dataset and "what is 5?" not in dataset
     assert scene.told("read_object", name=scene.ids["dataset"], path="name").endswith("\nquestions")
     failed, text = scene.ask("read_object", name="nothing")
-    assert failed and text.endswith("there is no object 'nothing' in team/shop")
+    assert failed and text.endswith("object 'nothing' not found in team/shop")
 
 
 def test_a_key_reaches_its_own_project_only(scene: Scene) -> None:

@@ -94,7 +94,7 @@ def test_compaction_says_when_others_still_read_what_was_removed(
                 reader.execute("BEGIN")
                 assert reader.execute("SELECT count(*) FROM files").fetchone() == (1,)
                 assert await store.erasure._execute(sa.delete(files)) == 1
-                with pytest.raises(Unavailable, match="Others still read what was removed"):
+                with pytest.raises(Unavailable, match="Other connections still read removed rows"):
                     await store.compact()
                 assert not copy.exists()
                 reader.execute("COMMIT")

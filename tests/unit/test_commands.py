@@ -61,7 +61,7 @@ def test_numbers_beyond_what_they_are_for_are_refused(words: list[str]) -> None:
 def test_json_that_is_nested_without_end_is_told_in_a_line(tmp_path: Path) -> None:
     deep = "[" * 100_000
     done = run('"$@"', "improve", "start", "m", "--scorer", "s", "--project", "a/b", "--query", deep)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--query is no JSON" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--query is not valid JSON" in done.stderr
     (tmp_path / "cases.json").write_text(deep)
     done = run('"$@"', "check", "vectors", str(tmp_path / "cases.json"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr

@@ -301,7 +301,7 @@ def test_a_value_behind_a_ref_that_leads_nowhere_is_unknown(database: sqlite3.Co
 
 
 def test_numbers_are_not_looked_for_in_lists(database: sqlite3.Connection) -> None:
-    with pytest.raises(InvalidRequest, match="a text, not a number"):
+    with pytest.raises(InvalidRequest, match="a string, not a number"):
         answered(database, contains(get("tags"), get("number")))
 
 

@@ -94,7 +94,7 @@ def test_a_database_that_another_process_holds_is_unavailable(path: Path) -> Non
 
 def test_a_reader_cannot_write(path: Path) -> None:
     session = open_reader(path)
-    with pytest.raises(Unavailable, match="cannot be used at the moment: attempt to write a readonly database"):
+    with pytest.raises(Unavailable, match="is currently unavailable: attempt to write a readonly database"):
         run_in(session, lambda each: each.raw.execute("INSERT INTO t VALUES (1)"), 60)
     session.close()
 

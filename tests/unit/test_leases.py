@@ -417,7 +417,7 @@ def test_a_step_that_another_server_published_meanwhile_is_published(two: Two) -
             await other.adapters.add(row)
             await one.adapters.add(row)
             assert len(await one.adapters.all()) == 1
-            with pytest.raises(InvalidRequest, match="exists already"):
+            with pytest.raises(InvalidRequest, match="already exists"):
                 await one.adapters.add(AdapterRow("team", "p", "policy", 1, "base", "training/other/1", 2, "me"))
 
     asyncio.run(main())

@@ -25,13 +25,13 @@ def load(folder: Path, **given: str) -> Settings:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"control": POSTGRES}, "needs store = clickhouse://"),
-        ({"store_cluster": "main"}, "store_cluster names a cluster of ClickHouse"),
+        ({"control": POSTGRES}, "requires store = clickhouse://"),
+        ({"store_cluster": "main"}, "store_cluster requires store = clickhouse"),
         (
             {"store": CLICKHOUSE, "control": POSTGRES, "max_database_bytes": "1000000000"},
-            "max_database_bytes bounds SQLite",
+            "max_database_bytes only applies to SQLite",
         ),
-        ({"store": CLICKHOUSE, "control": POSTGRES, "workers": "2"}, "workers is for SQLite on one machine"),
+        ({"store": CLICKHOUSE, "control": POSTGRES, "workers": "2"}, "workers only applies to SQLite on one machine"),
     ],
 )
 def test_stores_that_do_not_go_together_are_refused(tmp_path: Path, given: dict[str, str], why: str) -> None:
@@ -66,7 +66,7 @@ def test_a_folder_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pyte
     (tmp_path / "data").chmod(0o755)
     with caplog.at_level(logging.WARNING):
         asyncio.run(opened())
-    assert "other users of this machine can read what is stored" in caplog.text
+    assert "other users of this machine can read the data folder" in caplog.text
 
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

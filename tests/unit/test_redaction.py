@@ -164,12 +164,12 @@ def test_a_path_that_is_none_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (None, "have kinds and paths"),
-        ({"kinds": []}, "have kinds and paths"),
-        ({"kinds": [], "paths": [], "more": []}, "have kinds and paths"),
-        ({"kinds": "email", "paths": []}, "lists of texts"),
-        ({"kinds": [], "paths": [5]}, "lists of texts"),
-        ({"kinds": ["mail"], "paths": []}, "'mail' is none of"),
+        (None, "fields kinds and paths"),
+        ({"kinds": []}, "fields kinds and paths"),
+        ({"kinds": [], "paths": [], "more": []}, "fields kinds and paths"),
+        ({"kinds": "email", "paths": []}, "lists of strings"),
+        ({"kinds": [], "paths": [5]}, "lists of strings"),
+        ({"kinds": ["mail"], "paths": []}, "Unknown kind 'mail'; expected one of"),
         ({"kinds": [], "paths": ["inputs.x"] * (MOST_PATHS + 1)}, f"At most {MOST_PATHS} paths"),
     ],
 )

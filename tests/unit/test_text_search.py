@@ -35,9 +35,9 @@ def test_a_text_holds_every_term(asked: str, text: str, is_held: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("x" * (MAX_SEARCH + 1), f"at most {MAX_SEARCH} characters, this one has {MAX_SEARCH + 1}"),
-        ("", "needs a letter or a digit"),
-        ('"" - *', "needs a letter or a digit"),
+        ("x" * (MAX_SEARCH + 1), f"at most {MAX_SEARCH} characters, got {MAX_SEARCH + 1}"),
+        ("", "must contain a letter or a digit"),
+        ('"" - *', "must contain a letter or a digit"),
         ("a " * 51, "at most 50 words"),
     ],
 )

@@ -81,17 +81,20 @@ def unusable(folder: Path) -> dict[str, tuple[dict[str, str], str]]:
     (folder / "broken" / "config.json").write_text("{", encoding="utf-8")
     (folder / "file").write_text("x", encoding="utf-8")
     cases: dict[str, tuple[dict[str, str], str]] = {
-        "no model": ({"model": f"{folder}/nowhere"}, "There is no model folder"),
+        "no model": ({"model": f"{folder}/nowhere"}, "Model folder "),
         "empty model": ({"model": f"{folder}/empty"}, "has no config.json"),
         "broken model": ({"model": f"{folder}/broken"}, "config.json cannot be read"),
-        "misspelled model": ({"model": "heddle-tini"}, "There is no model folder"),
-        "no adapter": ({"adapters": f"a={folder}/empty"}, "adapters: there is no adapter_config.json"),
-        "no root": ({"adapter_roots": f"{folder}/nowhere"}, "adapter_roots: there is no folder"),
-        "no program": ({"engine": "vllm", "vllm_command": "no-such-program"}, "vllm_command: there is no program"),
-        "int8 of vLLM": ({"engine": "vllm", "engine_dtype": "int8"}, "engine_dtype int8 is heddle's own engine's"),
+        "misspelled model": ({"model": "heddle-tini"}, "Model folder "),
+        "no adapter": ({"adapters": f"a={folder}/empty"}, "adapters: adapter_config.json not found"),
+        "no root": ({"adapter_roots": f"{folder}/nowhere"}, "adapter_roots: folder"),
+        "no program": ({"engine": "vllm", "vllm_command": "no-such-program"}, "vllm_command: program"),
+        "int8 of vLLM": (
+            {"engine": "vllm", "engine_dtype": "int8"},
+            "engine_dtype int8 is only supported by heddle's own engine",
+        ),
         "no data folder": ({"data": f"{folder}/file"}, f"{folder}/file"),
         "no key file": ({"bootstrap_key_file": f"{folder}/nowhere", "auth": "on"}, "bootstrap_key_file"),
-        "two stores": ({"store_cluster": "c"}, "store_cluster names a cluster of ClickHouse"),
+        "two stores": ({"store_cluster": "c"}, "store_cluster requires store = clickhouse"),
     }
     if not any(Path("/dev").glob("nvidia*")):
         for name in ("engine_device", "training_device"):

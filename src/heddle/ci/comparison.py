@@ -260,7 +260,7 @@ _FORM = re.compile(
     r"\s*(?P<operator><=|>=|<|>)\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(?P<percent>%?)\s*"
 )
 _DIGITS = 12
-_NO_SCORE = "`score` is the mean over scorers whose values all lie between 0 and 1"
+_NO_SCORE = "`score` is the mean over scorers whose values are all between 0 and 1"
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -287,10 +287,12 @@ class Condition:
         if measured is None:
             known = ", ".join(comparison.measures)
             why = f"; {_NO_SCORE}" if self.measure == SCORE else ""
-            raise InvalidRequest(f"the condition {self.text!r} names {self.measure!r}; the runs have: {known}{why}")
+            raise InvalidRequest(
+                f"the condition {self.text!r} uses an unknown measure {self.measure!r}; the runs have: {known}{why}"
+            )
         value = _statistic(measured, self.statistic)
         if value is None:
-            raise InvalidRequest(f"the condition {self.text!r} has no value: no row of both runs has {self.measure}")
+            raise InvalidRequest(f"the condition {self.text!r} has no value: no row has {self.measure} in both runs")
         if self.is_percent:
             value = _share(value, measured.baseline) * 100
         # 0.75 - 0.8 is a little below -0.05 in binary, which no one means by `< -0.05`.
@@ -318,13 +320,13 @@ def parse_condition(text: str) -> Condition:
     found = _FORM.fullmatch(text)
     if found is None:
         raise InvalidRequest(
-            f"the condition {text!r} cannot be read; write for example 'score < -0.02', 'latency > 10%' or "
+            f"the condition {text!r} is not valid; expected a condition such as 'score < -0.02', 'latency > 10%' or "
             "'mean(score) < 0.8'"
         )
     measure = (found["inner"] or found["measure"]).strip().strip("'\"")
     statistic = found["statistic"] or "difference"
     if statistic == "mean" and found["percent"]:
-        raise InvalidRequest(f"the condition {text!r}: mean() is no difference, so it takes no %")
+        raise InvalidRequest(f"the condition {text!r}: % is not allowed with mean(), which is not a difference")
     return Condition(
         text.strip(), statistic, measure, found["operator"], float(found["number"]), bool(found["percent"])
     )

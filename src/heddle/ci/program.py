@@ -316,7 +316,7 @@ def _report(
 def _check_answers(project: Project, comparison: Comparison) -> None:
     """Raise where there is nothing to compare: no common row, or a run in which every answer failed."""
     if not comparison.common:
-        raise HeddleError(f"the runs {comparison.run_id} and {comparison.baseline_id} have no row in common")
+        raise HeddleError(f"the runs {comparison.run_id} and {comparison.baseline_id} have no rows in common")
     errors = comparison.measures[ERRORS]
     for run_id, share in ((comparison.run_id, errors.run), (comparison.baseline_id, errors.baseline)):
         if share == 1:

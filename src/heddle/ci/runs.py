@@ -68,9 +68,9 @@ def find_evaluation(project: Project, named: str) -> StoredObject:
     """The evaluation of that name; raises NotFound for none, HeddleError for another kind of object."""
     found = find_object(project, named)
     if found is None:
-        raise NotFound(f"there is no evaluation {named!r} in {project.id}")
+        raise NotFound(f"evaluation {named!r} not found in {project.id}")
     if EVALUATION not in (found.value.get("_class_name"), found.value.get("_type")):
-        raise HeddleError(f"{found.ref} is no Evaluation but {found.value.get('_class_name') or 'another object'}")
+        raise HeddleError(f"{found.ref} is not an Evaluation but {found.value.get('_class_name') or 'another object'}")
     return found
 
 
@@ -82,7 +82,7 @@ def find_model(project: Project, named: str, parameters: Json) -> str:
     """
     found = find_object(project, named)
     if found is not None and parameters:
-        raise HeddleError(f"{found.ref} has parameters of its own, so {', '.join(parameters)} cannot be given for it")
+        raise HeddleError(f"{found.ref} has its own parameters; {', '.join(parameters)} cannot be set for it")
     if found is not None:
         return found.ref
     if "/" not in named and not _serves(project, named):
@@ -126,9 +126,9 @@ def check_run(project: Project, call_id: str) -> None:
     """Raise NotFound for an unknown call, HeddleError for one that is no evaluation run or has failed."""
     call = project.post("/call/read", id=call_id)["call"]
     if call is None:
-        raise NotFound(f"there is no call {call_id} in {project.id}")
+        raise NotFound(f"call {call_id} not found in {project.id}")
     if "Evaluation.evaluate" not in call["op_name"]:
-        raise HeddleError(f"the call {call_id} is no evaluation run but {call['op_name']}")
+        raise HeddleError(f"the call {call_id} is not an evaluation run but {call['op_name']}")
 
 
 def trials_per_row(project: Project, run_id: str) -> int:
@@ -227,9 +227,9 @@ def wait_for_run(
             if _has_ended(status, call_id, progress):
                 return
         elif time.monotonic() - heard > _PATIENCE_SECONDS:
-            raise RunFailed(f"nothing was heard of run {call_id} for {_PATIENCE_SECONDS:g} s")
+            raise RunFailed(f"the status of run {call_id} could not be read for {_PATIENCE_SECONDS:g} s")
         if deadline is not None and time.monotonic() > deadline:
-            raise RunFailed(f"run {call_id} did not end within {seconds:g} s; it goes on")
+            raise RunFailed(f"run {call_id} did not finish within {seconds:g} s; it is still running")
         time.sleep(pause)
         pause = min(pause * 1.3, _SLOWEST_LOOK)
 
@@ -245,7 +245,7 @@ def _status(project: Project, call_id: str) -> Any:
 
 def _has_ended(status: Json, call_id: str, progress: Progress) -> bool:
     if status["code"] == "failed":
-        raise RunFailed(f"run {call_id} failed: {status.get('error') or 'no reason is known'}")
+        raise RunFailed(f"run {call_id} failed: {status.get('error') or 'unknown reason'}")
     if status["code"] == "running":
         progress(int(status.get("completed_rows") or 0), int(status.get("total_rows") or 0))
     return bool(status["code"] == "complete")

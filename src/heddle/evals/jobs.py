@@ -149,7 +149,7 @@ class Jobs(Runner[JobRow]):
         )
         stored = await self._rows.add(row, self._most_open)
         if (stored.kind, stored.project_id) != (kind, project_id):
-            raise InvalidRequest(f"The id {stored.id} is that of another job")
+            raise InvalidRequest(f"The id {stored.id} is already used by another job")
         self.wake()
         return stored
 
@@ -162,7 +162,7 @@ class Jobs(Runner[JobRow]):
         caller.open(project_id)
         found = await self._rows.find(project_id, job_id)
         if found is None or found.kind != kind:
-            raise NotFound(f"There is no {what} {job_id[:100]!r} in {project_id}")
+            raise NotFound(f"{what.capitalize()} {job_id[:100]!r} not found in {project_id}")
         return found
 
     async def query(
@@ -176,14 +176,14 @@ class Jobs(Runner[JobRow]):
         """The jobs of a project, newest first; raises InvalidRequest for a state that there is not."""
         for state in states or ():
             if state not in STATES:
-                raise InvalidRequest(f"{state[:100]!r} is no state of a job: {', '.join(STATES)}")
+                raise InvalidRequest(f"Unknown state {state[:100]!r}; expected one of {', '.join(STATES)}")
         return await self._rows.query(project_id, kinds, states, limit, offset)
 
     async def cancel(self, project_id: str, job_id: str) -> JobRow:
         """Ask for the end of a job; one that is done stays as it is. Raises NotFound."""
         found = await self._rows.ask_to_cancel(project_id, job_id)
         if found is None:
-            raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
+            raise NotFound(f"Job {job_id[:100]!r} not found in {project_id}")
         if job_id in self._at_work:
             self._at_work[job_id].cancel()
         self.wake()
@@ -199,7 +199,7 @@ class Jobs(Runner[JobRow]):
         await self.ended(job_id, is_open)
         found = await self._rows.find(project_id, job_id)
         if found is None:
-            raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
+            raise NotFound(f"Job {job_id[:100]!r} not found in {project_id}")
         return found
 
     async def _next(self, is_full: bool) -> JobRow | None:
@@ -238,7 +238,7 @@ class Jobs(Runner[JobRow]):
         run = JobRun(attempt, self._rows, self.check_room if self._kinds[job.kind].is_storing else None)
         OWNER.set(run.caller.owner)
         if not await self._rows.begin(job.id):
-            self.logger.warning("job %s is another server's by now", job.id)
+            self.logger.warning("job %s has been taken over by another server", job.id)
             return
         result, problem = None, self._find_problem(attempt)
         try:
@@ -254,7 +254,7 @@ class Jobs(Runner[JobRow]):
             await self._end(run, CANCELLED, problem.reason)
         elif _may_pass(problem) and job.attempts < ATTEMPTS:
             pause = FIRST_PAUSE * 2 ** (job.attempts - 1)
-            self.logger.warning("job %s (%s) is tried again: %s", job.id, job.kind, problem.reason)
+            self.logger.warning("job %s (%s) will be retried: %s", job.id, job.kind, problem.reason)
             await self._rows.put_back(job.id, not_before=times.now() + pause, error=problem.reason)
         else:
             await self._end(run, FAILED, problem.reason)
@@ -266,9 +266,9 @@ class Jobs(Runner[JobRow]):
             return JobCancelled(attempt.cancelled.reason)
         if job.crashes >= CRASHES:
             how = "the server ended, or lost its database," if self._rows.instance.is_shared else "the server ended"
-            return HeddleError(f"Given up: {how} {CRASHES} times while this job was at work")
+            return HeddleError(f"Gave up: {how} {CRASHES} times while this job was running")
         if job.attempts > ATTEMPTS:
-            return HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
+            return HeddleError(f"Gave up after {ATTEMPTS} attempts without progress")
         return None
 
     async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
@@ -301,7 +301,7 @@ class Jobs(Runner[JobRow]):
             except HeddleError as error:
                 if _may_pass(error) and job.attempts <= ATTEMPTS:
                     raise
-                self.logger.warning("job %s could not close what it had opened: %s", job.id, error)
+                self.logger.warning("job %s could not close its resources: %s", job.id, error)
         await self._finish(job, state, error=problem)
 
     async def _finish(self, job: JobRow, state: str, result: Json | None = None, error: str | None = None) -> None:
@@ -312,7 +312,7 @@ class Jobs(Runner[JobRow]):
                 try:
                     await removal(job)
                 except OSError as error:
-                    self.logger.warning("job %s left files: %s", job.id, error)
+                    self.logger.warning("job %s could not remove its files: %s", job.id, error)
 
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]

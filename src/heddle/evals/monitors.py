@@ -97,7 +97,7 @@ def _read_active(version: ObjectVersion) -> bool:
 def _read_switch(value: dict[str, Any], name: str, default: bool) -> bool:
     found = value.get(name)
     if found is not None and not isinstance(found, bool):
-        raise InvalidRequest(f"{name} is {found!r:.100}; it must be true or false")
+        raise InvalidRequest(f"{name} must be true or false, got {found!r:.100}")
     return default if found is None else found
 
 
@@ -106,7 +106,7 @@ def read_rule(project: str, version: ObjectVersion) -> Rule:
     value = orjson.loads(version.val or "null")
     project_id = refs.external_project(project)
     if not isinstance(value, dict) or project_id is None:
-        raise InvalidRequest("The monitor is no object with fields")
+        raise InvalidRequest("The monitor must be an object")
     ops, turns = _read_ops(value.get("op_names"), project)
     return Rule(
         project=project,
@@ -129,7 +129,7 @@ def _read_scorers(listed: Any) -> tuple[str, ...]:
         raise InvalidRequest("The monitor has no scorers")
     for place, item in enumerate(listed):
         if not isinstance(item, str) or not item.startswith(refs.INTERNAL):
-            raise InvalidRequest(f"scorers[{place}] is no ref of a stored scorer; publish it")
+            raise InvalidRequest(f"scorers[{place}] must be a ref of a published scorer")
     return tuple(listed)
 
 
@@ -137,7 +137,7 @@ def _read_rate(value: Any) -> float:
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1 or math.isnan(value):
-        raise InvalidRequest(f"sampling_rate is {value!r:.100}; it must lie between 0 and 1")
+        raise InvalidRequest(f"sampling_rate must be between 0 and 1, got {value!r:.100}")
     return float(value)
 
 
@@ -171,7 +171,7 @@ def _read_debounce(value: Any) -> Debounce | None:
         raise InvalidRequest("scorer_debounce_config.timeout_seconds must be a number from 0 to 86400")
     if value.get("aggregation_method") == _ALL_MESSAGES:
         raise InvalidRequest(
-            "scorer_debounce_config.aggregation_method 'all_messages' is not done here: the last message is scored"
+            "scorer_debounce_config.aggregation_method 'all_messages' is not supported; only the last message is scored"
         )
     return Debounce(field, float(seconds))
 
@@ -319,7 +319,7 @@ class Monitors:
             try:
                 await self._handle(noted)
             except HeddleError as error:
-                logger.warning("the monitors of a project wait: %s", error)
+                logger.warning("the monitors of a project are delayed: %s", error)
                 held.add(project)
             await self._is_turn()
         return held
@@ -375,7 +375,7 @@ class Monitors:
                 if rule is not None and row.project not in held:
                     await self._score(rule, [row.call_id], f"{row.group_key}-{row.due_at}")
             except HeddleError as error:
-                logger.warning("the monitors of a project wait: %s", error)
+                logger.warning("the monitors of a project are delayed: %s", error)
                 held.add(row.project)
             if row.project not in held:
                 await self._store.monitor_waits.remove([row])

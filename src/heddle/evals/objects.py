@@ -80,13 +80,13 @@ class ObjectReader:
         """The object behind a ref in either form; `what` names it in texts. Raises HeddleError."""
         target = self.target(ref, what)
         if target.kind != "object" or target.edges:
-            raise InvalidRequest(f"{what} {external_text(ref)!r} is no ref of an object")
+            raise InvalidRequest(f"{what} {external_text(ref)!r} is not a ref of an object")
         found = await self.store.objects.read(target.project, target.name, target.version)
         if found is None or found.deleted_at is not None:
-            raise NotFound(f"{what} {external_text(ref)} is not found")
+            raise NotFound(f"{what} {external_text(ref)} was not found")
         value = orjson.loads(found.val or "null")
         if not isinstance(value, dict):
-            raise InvalidRequest(f"{what} {target.name} is no object with fields")
+            raise InvalidRequest(f"{what} {target.name} is not an object")
         return StoredObject(refs.Ref(target.project, target.kind, target.name, found.digest), value)
 
     def target(self, ref: str, what: str) -> refs.Ref:
@@ -94,9 +94,11 @@ class ObjectReader:
         target = refs.parse(refs.to_internal(ref) if ref.startswith(refs.EXTERNAL) else ref)
         project = refs.external_project(target.project)
         if project is None:
-            raise InvalidRequest(f"{what} {external_text(ref)!r} is no ref of an object")
+            raise InvalidRequest(f"{what} {external_text(ref)!r} is not a ref of an object")
         if not self._caller.may_read(project):
-            raise Forbidden(f"The key of user '{self._caller.user}' may not read objects of '{project}'")
+            raise Forbidden(
+                f"The key of user '{self._caller.user}' does not have permission to read objects of '{project}'"
+            )
         return target
 
     async def followed(self, value: Any, what: str) -> Any:
@@ -155,14 +157,14 @@ class Dataset:
                 self._table.project, self._table.name, limit=PAGE, offset=start
             )
             if len(found) < min(PAGE, self.count - start):
-                raise InvalidRequest(f"Rows of the dataset of {self._name} were removed meanwhile")
+                raise InvalidRequest(f"Rows of the dataset of {self._name} were removed while they were being read")
             for place, row in enumerate(found, start):
                 value = orjson.loads(row.val)
                 yield self._row(place, f"{self._ref}{refs.ROWS}{row.digest}" if self._ref else value, value)
 
     def _row(self, place: int, example: Any, value: Any) -> Row:
         if not isinstance(value, dict):
-            raise InvalidRequest(f"Row {place} of the dataset of {self._name} is no object")
+            raise InvalidRequest(f"Row {place} of the dataset of {self._name} is not an object")
         return Row(place, example, value)
 
 
@@ -176,7 +178,7 @@ async def read_dataset(reader: ObjectReader, dataset: Any, name: str) -> Dataset
     if is_ref(listed):
         target = reader.target(listed, "The dataset")
         if target.kind != "table":
-            raise InvalidRequest("The rows of the dataset are no table")
+            raise InvalidRequest("The rows of the dataset are not a table")
         count = await reader.store.tables.count(target.project, target.name)
         found_rows = Dataset(reader, name, count or 0, target, ref, None)
     else:
@@ -197,9 +199,9 @@ def parse_template(template: str) -> tuple[Part, ...]:
             continue
         found = _PLACE.fullmatch(place)
         if found is None:
-            raise ValueError(f"{{{place[:_QUOTED]}}} is no name of a column")
+            raise ValueError(f"{{{place[:_QUOTED]}}} is not a column name")
         if layout and _LAYOUT.fullmatch(layout) is None:
-            raise ValueError(f"{{{place[:_QUOTED]}}} has a layout that is not allowed: {layout[:_QUOTED]!r}")
+            raise ValueError(f"{{{place[:_QUOTED]}}} has an unsupported format: {layout[:_QUOTED]!r}")
         if conversion and conversion not in _CONVERSIONS:
             raise ValueError(f"{{{place[:_QUOTED]}}} has an unknown conversion {conversion[:_QUOTED]!r}")
         keys = tuple(re.findall(r"\[([^\[\]]+)\]", found[2]))
@@ -234,7 +236,7 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
         try:
             parts = parse_template(text)
         except ValueError as error:
-            raise InvalidRequest(f"The template cannot be filled in: {error}") from None
+            raise InvalidRequest(f"The template cannot be rendered: {error}") from None
         made = []
         for before, name, keys, layout, conversion in parts:
             made.append(before)
@@ -243,7 +245,7 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
                 left -= len(made[-1])
             # Many places, each with all of a large row, are more than memory has.
             if left < 0:
-                raise InvalidRequest(f"The places of the template come to more than {LONGEST_TEXT} characters")
+                raise InvalidRequest(f"The rendered template exceeds {LONGEST_TEXT} characters")
         return "".join(made)
 
     return fill(template)
@@ -256,7 +258,7 @@ def _follow_keys(value: Any, keys: Sequence[str]) -> Any:
         elif isinstance(value, list) and is_index(key) and int(key) < len(value):
             value = value[int(key)]
         else:
-            raise InvalidRequest(f"The template names [{key[:_QUOTED]}], which the row does not have")
+            raise InvalidRequest(f"The template uses [{key[:_QUOTED]}], which is missing in the row")
     return value
 
 
@@ -268,7 +270,9 @@ def _format_value(value: Any, layout: str, conversion: str | None) -> str:
     try:
         return format(plain, layout)
     except (ValueError, OverflowError) as error:
-        raise InvalidRequest(f"The template's layout {layout[:_QUOTED]!r} does not fit its value: {error}") from None
+        raise InvalidRequest(
+            f"The format {layout[:_QUOTED]!r} in the template does not match its value: {error}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,12 +306,12 @@ class ChatModel(Model):
         messages = read_chat(row)
         if messages is None:
             raise InvalidRequest(
-                f"The row gives no prompt: it needs `messages` (a list of chat messages), or a text in one of "
+                f"The row has no prompt: it needs `messages` (a list of chat messages), or a string in one of "
                 f"{', '.join(_PROMPTS)}"
             )
         tools = row.get("tools")
         if tools is not None and not isinstance(tools, list):
-            raise InvalidRequest("The row's tools is no list")
+            raise InvalidRequest("The row's tools must be a list")
         made: ChatRequest = {"model": self.ref, "messages": messages, "seed": trial}
         if self.sampling is not None:
             made["temperature"] = self.sampling.temperature
@@ -349,7 +353,7 @@ class StructuredModel(Model):
         user_input = [without_nulls(item) for item in made] if fitting else None
         config = row.get("config")
         if user_input is None or not isinstance(config, dict | None):
-            raise InvalidRequest("The row's user_input is no message, or its config is no object")
+            raise InvalidRequest("The row's user_input must be a message, and its config an object")
         messages = self.messages(row)
         if not messages and not user_input:
             user_input = read_chat(row) or []
@@ -388,14 +392,14 @@ class StructuredModel(Model):
         content = _read_content(answer)
         if self._format({**self.parameters, **without_nulls(config or {})}) == "text":
             if content is None:
-                raise InvalidRequest("The model answered no text")
+                raise InvalidRequest("The model did not return text")
             return content
         if not isinstance(content, str) or not content.strip():
-            raise InvalidRequest("The model answered nothing where JSON was asked for")
+            raise InvalidRequest("The model returned an empty answer instead of JSON")
         try:
             value = jsontext.loads_text(content)
         except ValueError:
-            raise InvalidRequest(f"The model answered no JSON: {content[:200]!r}") from None
+            raise InvalidRequest(f"The model did not return valid JSON: {content[:200]!r}") from None
         if jsontext.depth(value) > DEEPEST_ANSWER:
             raise InvalidRequest(f"The model's answer is nested deeper than {DEEPEST_ANSWER} levels")
         return value
@@ -405,7 +409,7 @@ class StructuredModel(Model):
         wanted = parameters.get("response_format")
         wanted = wanted.get("type") if isinstance(wanted, dict) else wanted
         if wanted not in _FORMATS:
-            raise InvalidRequest(f"The model's response_format is {wanted!r}; {' and '.join(_FORMATS)} are possible")
+            raise InvalidRequest(f"The model's response_format must be {' or '.join(_FORMATS)}, got {wanted!r}")
         return str(wanted)
 
 
@@ -420,10 +424,14 @@ async def read_structured(reader: ObjectReader, found: StoredObject) -> Structur
     """The model that an object describes; raises InvalidRequest for an object of another class."""
     value = found.value
     if value.get("_class_name", value.get("_type")) != CLASS_NAME:
-        raise InvalidRequest(f"The model {found.target.name} is no {CLASS_NAME} but {found.class_name or 'a value'}")
+        raise InvalidRequest(
+            f"The model {found.target.name} is not an {CLASS_NAME} but {found.class_name or 'a plain value'}"
+        )
     model_id, parameters = value.get("llm_model_id"), value.get("default_params") or {}
     if not isinstance(model_id, str) or not isinstance(parameters, dict):
-        raise InvalidRequest(f"The model {found.target.name} has no llm_model_id, or its default_params are no object")
+        raise InvalidRequest(
+            f"The model {found.target.name} has no llm_model_id, or its default_params is not an object"
+        )
     given = without_nulls(parameters)
     prompt = given.pop("prompt", None)
     messages = None if prompt is None else prompt_messages(await reader.followed(prompt, "The prompt of a model"))
@@ -435,9 +443,7 @@ async def read_structured(reader: ObjectReader, found: StoredObject) -> Structur
         try:
             template_names(message)
         except ValueError as error:
-            raise InvalidRequest(
-                f"The template of the model {found.target.name} cannot be filled in: {error}"
-            ) from None
+            raise InvalidRequest(f"The template of the model {found.target.name} cannot be rendered: {error}") from None
     return StructuredModel(found.ref, model_id, given, messages)
 
 

@@ -218,7 +218,7 @@ async def calls_score(body: CallsScoreReq, caller: Writer, scoring: ScoringDep) 
     """Score calls in the background by judges and built-in scorers."""
     caller.open(body.project_id)
     if not body.scorer_refs or not body.call_ids:
-        raise InvalidRequest("There is nothing to score: call_ids and scorer_refs must name at least one each")
+        raise InvalidRequest("call_ids and scorer_refs must each have at least one entry")
     await scoring.submit(caller, body.project_id, body.call_ids, body.scorer_refs)
     return answer({})
 

@@ -321,7 +321,7 @@ class EvaluationRun:
         if not self._places:
             raise InvalidRequest("There are no rows to score")
         if not finished and self._failures == len(self._places):
-            raise InvalidRequest(f"All {self._failures} rows failed, the last with: {self._last_failure}")
+            raise InvalidRequest(f"All {self._failures} rows failed; the last error: {self._last_failure}")
         return await self._close(tree)
 
     async def _begin(self) -> None:
@@ -394,7 +394,7 @@ class EvaluationRun:
         if self.patience == 1:
             raise problem
         if self._in_a_row >= self.patience:
-            raise InvalidRequest(f"{self._in_a_row} rows in a row failed, the last with: {problem.reason}")
+            raise InvalidRequest(f"{self._in_a_row} consecutive rows failed; the last error: {problem.reason}")
 
     async def _report_progress(self) -> None:
         self._done += 1

@@ -175,7 +175,7 @@ def _equal_as_json(one: Any, other: Any) -> bool:
 def _json_schema(output: str, target: Any, settings: Settings) -> Scores:
     schema = settings["json_schema"] or (_parse_json(target) if isinstance(target, str) else target)
     if not isinstance(schema, dict | bool):
-        raise CannotScore("the target is no JSON schema")
+        raise CannotScore("the target is not a JSON schema")
     problem = schema_problem(schema)
     if problem is not None:
         raise CannotScore(problem)
@@ -184,7 +184,7 @@ def _json_schema(output: str, target: Any, settings: Settings) -> Scores:
         return {"schema_valid": False}
     found = json_schemas.applied(value, schema)
     if "problem" in found:
-        raise CannotScore(f"the schema is none: {found['problem']}")
+        raise CannotScore(f"the schema is not valid: {found['problem']}")
     return {"schema_valid": found["valid"]}
 
 
@@ -192,9 +192,9 @@ def schema_problem(schema: Any) -> str | None:
     """What is wrong with a JSON schema, None when it can be used."""
     outside = sorted(_missing_documents(schema))
     if outside:
-        return f"the schema refers to {outside[0][:200]!r}, and nothing is fetched"
+        return f"the schema refers to {outside[0][:200]!r}; external schemas are not fetched"
     problem = json_schemas.problem_of(schema)
-    return None if problem is None else f"the schema is none: {problem}"
+    return None if problem is None else f"the schema is not valid: {problem}"
 
 
 def _missing_documents(schema: Any) -> set[str]:
@@ -219,7 +219,7 @@ def _check_schema(settings: Settings) -> str | None:
 def _regex(output: str, target: Any, settings: Settings) -> Scores:
     pattern = settings["pattern"] or target
     if not isinstance(pattern, str):
-        raise CannotScore("the target is no pattern")
+        raise CannotScore("the target is not a pattern")
     problem = _check_pattern({"pattern": pattern})
     if problem is not None:
         raise CannotScore(problem)

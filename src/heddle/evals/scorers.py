@@ -116,7 +116,7 @@ class BuiltinScorer(Scorer):
         """The named scores of an answer; raises InvalidRequest where a row has no target, or one of no use."""
         for column in self.needs:
             if row.get(column) is None:
-                raise InvalidRequest(f"The scorer {self.name} needs the column {column!r}, which the row does not have")
+                raise InvalidRequest(f"The scorer {self.name} needs the column {column!r}, which is missing in the row")
         text, target = _as_text(output)[:LONGEST_ANSWER], row.get(self.target)
         if self.kind.is_bounded or (isinstance(target, list) and len(target) > MOST_TARGETS):
             return await self._bounded(text, target)
@@ -241,7 +241,7 @@ class JudgeScorer(Scorer):
         except InvalidRequest as error:
             raise InvalidRequest(f"The judge {self.name}: {error.reason}") from None
         if len(json.dumps(score)) > LONGEST_SCORE:
-            raise InvalidRequest(f"The judge {self.name} answered more than {LONGEST_SCORE} characters of JSON")
+            raise InvalidRequest(f"The judge {self.name} returned more than {LONGEST_SCORE} characters of JSON")
         return score
 
 
@@ -256,12 +256,12 @@ def read_judge(name: str, ref: str, value: Json, model: StructuredModel, prompt:
         return "it asks for several answers (n_times)"
     messages = prompt_messages(prompt)
     if messages is None:
-        return "its scoring_prompt is neither a text nor messages"
+        return "its scoring_prompt is neither a string nor messages"
     try:
         named = template_names(messages) - _GIVEN
         model.request([])
     except ValueError as error:
-        return f"its scoring_prompt cannot be filled in: {error}"
+        return f"its scoring_prompt cannot be rendered: {error}"
     except InvalidRequest as error:
         return error.reason
     needs = sorted(columns.get(name, name) for name in named)
@@ -281,7 +281,7 @@ async def read_scorers(reader: ObjectReader, listed: Sequence[Any], what: str = 
     """
     made, refused = await read_usable_scorers(reader, listed)
     names = [scorer.name for scorer in made]
-    refused += [f"two are named {twice}" for twice in sorted({item for item in names if names.count(item) > 1})]
+    refused += [f"several are named {twice}" for twice in sorted({item for item in names if names.count(item) > 1})]
     if refused:
         raise CannotRun(f"{what} scorers that cannot be run here: {'; '.join(refused)}")
     return made
@@ -304,9 +304,9 @@ async def _read_scorer(reader: ObjectReader, item: Any, place: int) -> Scorer:
         inline = StoredObject(refs.Ref("", "object", str(item.get("name") or f"scorer_{place}")), item)
         return await _read_described(reader, inline, "", f"number {place}: {{}}")
     if not is_ref(item):
-        raise InvalidRequest(f"number {place} is no scorer")
+        raise InvalidRequest(f"number {place} is not a scorer")
     if reader.target(item, "The scorer").kind != "object":
-        raise InvalidRequest(f"{external_text(item)} (a function, and stored code is not run here)")
+        raise InvalidRequest(f"{external_text(item)} (a function; stored code is not run on this server)")
     found = await reader.read(item, "The scorer")
     return await _read_described(reader, found, found.ref, f"{external_text(item)} ({{}})")
 

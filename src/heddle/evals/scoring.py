@@ -62,7 +62,7 @@ async def read_cases(records: Records, caller: Caller, project: str, source: Sou
             row = value if isinstance(value, dict) else {}
             yield Case(call.id, call.inputs.get("example"), row, 0, _stored_answer(call))
     if await read_source(records, caller, project, source.id) is None:
-        raise InvalidRequest(f"The evaluation run {source.id[:100]!r} was deleted meanwhile")
+        raise InvalidRequest(f"The evaluation run {source.id[:100]!r} was deleted")
 
 
 async def resolve_refs(records: Records, caller: Caller, values: Sequence[Any]) -> list[Any]:

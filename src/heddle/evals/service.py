@@ -80,7 +80,7 @@ async def read_plan(reader: ObjectReader, ref: str) -> Plan:
     label = value.get("evaluation_name")
     trials = 1 if value.get("trials") is None else value["trials"]
     if not isinstance(trials, int) or isinstance(trials, bool) or not 1 <= trials <= MOST_TRIALS:
-        raise InvalidRequest(f"The evaluation {name} has trials {trials!r}; 1 to {MOST_TRIALS} are possible")
+        raise InvalidRequest(f"The trials of the evaluation {name} must be from 1 to {MOST_TRIALS}, got {trials!r}")
     return Plan(found.ref, name, label if isinstance(label, str) else None, dataset, scorers, trials)
 
 
@@ -92,12 +92,14 @@ async def _read_scorers_of(reader: ObjectReader, evaluation: StoredObject, ref: 
     """The scorers of a stored evaluation; raises InvalidRequest for an object (`ref` to its reader) that is none."""
     name, value = _name(evaluation), evaluation.value
     if not evaluation.is_a("Evaluation"):
-        raise InvalidRequest(f"{external_text(ref)} is no Evaluation but {value.get('_class_name')}")
+        raise InvalidRequest(f"{external_text(ref)} is not an Evaluation but {value.get('_class_name')}")
     if value.get("preprocess_model_input") is not None:
-        raise InvalidRequest(f"The evaluation {name} has a preprocess_model_input, and stored code is not run here")
+        raise InvalidRequest(
+            f"The evaluation {name} has a preprocess_model_input; stored code is not run on this server"
+        )
     listed = value.get("scorers")
     if not isinstance(listed, list) or not listed:
-        raise InvalidRequest(f"The evaluation {name} has no scorers, so nothing says how good an answer is")
+        raise InvalidRequest(f"The evaluation {name} has no scorers")
     return await read_scorers(reader, listed, f"The evaluation {name} has")
 
 
@@ -105,7 +107,9 @@ async def check_rows(plan: Plan, model: Model) -> None:
     """Raise InvalidRequest when a row cannot be asked or scored, or a scorer gives no numbers; reads every row once."""
     for scorer in plan.scorers:
         if not scorer.is_numeric:
-            raise InvalidRequest(f"The scorer {scorer.name} of {plan.name} answers texts, and a text is no score")
+            raise InvalidRequest(
+                f"The scorer {scorer.name} of {plan.name} returns text, which cannot be used as a score"
+            )
     needed = [(scorer.name, column) for scorer in plan.scorers for column in scorer.needs]
     missing: dict[tuple[str, str], list[int]] = {}
     async for row in plan.dataset.rows():
@@ -119,8 +123,8 @@ async def check_rows(plan: Plan, model: Model) -> None:
     for (name, column), places in missing.items():
         listed = ", ".join(map(str, places[:_ROWS_SHOWN])) + (" and more" if len(places) > _ROWS_SHOWN else "")
         raise InvalidRequest(
-            f"The scorer {name} of {plan.name} needs the column {column!r} (see its column_map), and it is missing in "
-            f"rows {listed} of the dataset"
+            f"The scorer {name} of {plan.name} needs the column {column!r} (see its column_map), "
+            f"which is missing in rows {listed} of the dataset"
         )
 
 
@@ -283,7 +287,7 @@ class Evaluations:
         scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs)
         source = await read_source(self._records, run.caller, job.project_id, spec.source)
         if source is None:
-            raise InvalidRequest(f"The evaluation run {spec.source[:100]!r} is not found")
+            raise InvalidRequest(f"The evaluation run {spec.source[:100]!r} was not found")
         if not source.ended:
             raise InvalidRequest(f"The evaluation run {source.id[:100]!r} has not ended")
         report, root = _report(run, None), spec.root(job, source)

@@ -98,7 +98,7 @@ class Improvements:
         model = await self._store.train_models.find_named(entity, project, asked.model)
         if model is None or not caller.reaches(model.project_id):
             raise NotFound(
-                f"There is no trainable model {asked.model!r} in {asked.project_id}; make it with "
+                f"Trainable model {asked.model!r} not found in {asked.project_id}; create it with "
                 "POST /v1/preview/models",
                 param="model",
             )
@@ -106,11 +106,11 @@ class Improvements:
         scorers = await read_scorers(reader, asked.scorers, "The improvement has")
         for scorer in scorers:
             if not scorer.is_numeric:
-                raise InvalidRequest(f"The scorer {scorer.name} answers texts, and a text is no reward")
+                raise InvalidRequest(f"The scorer {scorer.name} returns text, which cannot be a reward")
             missing = sorted(set(scorer.needs) - asked.columns.keys() - {"messages", "tools"})
             if missing:
                 raise InvalidRequest(
-                    f"The scorer {scorer.name} needs the column {missing[0]!r}; say in `columns` where a call has it"
+                    f"The scorer {scorer.name} needs the column {missing[0]!r}; set its path in `columns`"
                 )
         monitors = (asked.weak.monitor, asked.watch.monitor if asked.watch else None)
         for name in filter(None, monitors):
@@ -118,7 +118,7 @@ class Improvements:
                 refs.object_ref(caller.open(asked.project_id), "object", name, "latest"), "The monitor"
             )
             if not found.is_a("Monitor"):
-                raise InvalidRequest(f"{name} is no Monitor but {found.class_name or 'a value'}")
+                raise InvalidRequest(f"{name} is not a Monitor but {found.class_name or 'a plain value'}")
         body = asked.model_dump(exclude_none=True) | {"scorers": [scorer.ref for scorer in scorers]}
         if asked.general is not None:
             body["general"] = await self._evaluations.check(asked.general, caller)
@@ -129,7 +129,9 @@ class Improvements:
             break
         for other in await self._jobs.query(asked.project_id, [KIND], OPEN):
             if other.body["model_id"] == model.id and "outcome" not in other.progress:
-                raise Conflict(f"The improvement {other.id} of {model.name!r} is at work; stop it first, or wait")
+                raise Conflict(
+                    f"The improvement {other.id} of {model.name!r} is still running; stop it or wait until it ends"
+                )
         return await self._jobs.submit(KIND, caller, asked.project_id, {**body, "model_id": model.id})
 
     async def _run(self, job: JobRow, run: JobRun) -> Json:
@@ -255,9 +257,7 @@ class Improvements:
         if step is None:
             step = await self._training.models.latest(loop.model)
             if step is None:
-                raise InvalidRequest(
-                    f"The base model {loop.model.base_model} is not served, so nothing can be improved"
-                )
+                raise InvalidRequest(f"The base model {loop.model.base_model} is not served by this server")
             await loop.log.note(step=step)
         measured: Measured = {"step": step, "held_out": await self._score(loop, "held_out", data["evaluation"], step)}
         if loop.asked.general is not None:
@@ -296,7 +296,7 @@ class Improvements:
             if step == start:
                 raise InvalidRequest(
                     f"The budget of {loop.asked.budget_seconds:g} CPU seconds was spent before a step was trained; "
-                    "give more budget_seconds, or fewer rollouts.chats and rollouts.answers"
+                    "increase budget_seconds, or use fewer rollouts.chats and rollouts.answers"
                 ) from None
         if step == start:
             raise InvalidRequest(
@@ -365,7 +365,7 @@ class Improvements:
 
     async def _compare(self, loop: Loop, run_id: str, baseline_id: str) -> Comparison:
         if run_id == baseline_id:
-            raise InvalidRequest("The candidate is the policy itself")
+            raise InvalidRequest("The candidate is the current policy")
         rows = [await self._read_run(loop, one) for one in (run_id, baseline_id)]
         return await asyncio.to_thread(compare_rows, run_id, rows[0], baseline_id, rows[1])
 

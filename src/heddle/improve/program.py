@@ -43,10 +43,10 @@ def start(names: Names, weak: Json, body: Json, place: Place, wait: bool) -> Non
             try:
                 weak["query"] = json.loads(weak["query"])
             except (ValueError, RecursionError) as error:
-                raise HeddleError(f"--query is no JSON: {error}") from None
+                raise HeddleError(f"--query is not valid JSON: {error}") from None
         pairs = [column.partition("=") for column in names.columns]
         if bad := next((column for column, (_, sign, _) in zip(names.columns, pairs, strict=True) if not sign), None):
-            raise HeddleError(f"--column {bad!r} is not NAME=PATH")
+            raise HeddleError(f"--column must be NAME=PATH, got {bad!r}")
         if names.base_model is not None:
             entity, _, name = project.id.partition("/")
             made = {"entity": entity, "project": name, "name": names.model, "base_model": names.base_model}
@@ -138,7 +138,7 @@ def _sentence(step: Json) -> str:
 def _find(project: Project, named: str) -> str:
     found = find_object(project, named)
     if found is None:
-        raise NotFound(f"there is no object {named!r} in {project.id}")
+        raise NotFound(f"object {named!r} not found in {project.id}")
     return found.ref
 
 

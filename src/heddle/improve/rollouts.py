@@ -89,7 +89,7 @@ class Rollouts:
                 by_place.setdefault(place, []).append(float(rewards[call_id]))
         earned = [reward for some in by_place.values() for reward in some]
         if not earned:
-            raise InvalidRequest(f"None of {len(wanted)} answers could be scored; see the calls below {root}")
+            raise InvalidRequest(f"None of the {len(wanted)} answers could be scored; see the calls below {root}")
         result: Sampled = {
             "call_id": root,
             "step": step,

@@ -37,10 +37,11 @@ class WeakCalls(_Part):
     @model_validator(mode="after")
     def _says_which(self) -> "WeakCalls":
         if (self.below is None) != (self.monitor is None and self.scorer is None):
-            raise PydanticCustomError("value_error", "a bound `below` and a `monitor` or `scorer` belong together")
+            raise PydanticCustomError("value_error", "`below` and a `monitor` or `scorer` must be given together")
         if not (self.filter or self.query or self.error_group or self.below is not None):
             raise PydanticCustomError(
-                "value_error", "say which calls are weak: filter, query, error_group, or monitor or scorer with below"
+                "value_error",
+                "set filter, query, error_group, or monitor or scorer with below to select the weak calls",
             )
         return self
 
@@ -56,7 +57,7 @@ def _checked_condition(text: str) -> str:
 def _checked_path(path: str) -> str:
     if split_path(path)[0] not in COLUMN_ROOTS:
         raise PydanticCustomError(
-            "value_error", "a path begins with one of {known}", {"known": ", ".join(COLUMN_ROOTS)}
+            "value_error", "a path must start with one of {known}", {"known": ", ".join(COLUMN_ROOTS)}
         )
     return path
 
@@ -124,7 +125,9 @@ class ImprovementCreateReq(OwnReq):
     @model_validator(mode="after")
     def _keeps_own_columns(self) -> "ImprovementCreateReq":
         if taken := sorted({"messages", "tools", "source"} & self.columns.keys()):
-            raise PydanticCustomError("value_error", "the column {name} is made from the call", {"name": taken[0]})
+            raise PydanticCustomError(
+                "value_error", "the column {name} is reserved: it is filled from the call", {"name": taken[0]}
+            )
         return self
 
 

@@ -87,13 +87,13 @@ def copy_folder(source: Path, data: Path) -> str:
     missing = [name for name in FILES if not (source / name).is_file()]
     if missing:
         raise InvalidRequest(
-            f"The folder {source.name!r} is no LoRA adapter: it has no {missing[0]}", param="lora_path"
+            f"The folder {source.name!r} is not a LoRA adapter: {missing[0]} is missing", param="lora_path"
         )
     try:
         return f"{FOLDER}/{_durable_copy(source, data / FOLDER)}"
     except OSError as error:
         if error.errno in FULL:
-            raise StorageFull("There is no room for a copy of the adapter") from error
+            raise StorageFull("The disk is full; the adapter was not copied") from error
         raise InvalidRequest(
             f"The folder {source.name!r} cannot be copied: {error.strerror or error}", param="lora_path"
         ) from error
@@ -272,7 +272,9 @@ class Adapters:
             own = own or [s for s, r in zip(found, rows, strict=True) if not r.entity]
             if len(own) != 1:
                 names = ", ".join(next(iter(steps.values())).name for steps in found[:5])
-                raise InvalidRequest(f"The model name {address.name!r} means several adapters: {names}", param="model")
+                raise InvalidRequest(
+                    f"The model name {address.name!r} is ambiguous; it matches several adapters: {names}", param="model"
+                )
             found = own
         if not found:
             return None
@@ -298,7 +300,7 @@ class Adapters:
         the version exists, Conflict for a trainable name, StorageFull when there is no room for the copy.
         """
         if not NAME.fullmatch(address.name):
-            raise InvalidRequest(f"{address.name!r} is no name for an adapter", param="lora_name")
+            raise InvalidRequest(f"{address.name!r} is not a valid adapter name", param="lora_name")
         async with self._changing:
             await self.look()
             self._refuse_trainable(address)
@@ -308,7 +310,7 @@ class Adapters:
                 step = max(steps) + 1 if steps and next_step else 0
             if step in steps:
                 raise InvalidRequest(
-                    f"The adapter {address.name}@{step} exists already; set load_inplace to add a newer step",
+                    f"The adapter {address.name}@{step} already exists; set load_inplace to add a newer step",
                     param="lora_name",
                 )
             folder = await asyncio.to_thread(copy_folder, source, self._data)
@@ -327,8 +329,8 @@ class Adapters:
         steps = self._versions.get(address.key, {})
         if address.key in self._latest or any(version.is_trainable for version in steps.values()):
             raise Conflict(
-                f"{address.name!r} is a trainable model: training jobs make its steps, and its checkpoints are deleted "
-                "at /v1/preview/models"
+                f"{address.name!r} is a trainable model: training jobs create its steps, and its checkpoints "
+                "are deleted with /v1/preview/models"
             )
 
     async def holds(self, address: Address, source: Path) -> bool:
@@ -356,7 +358,7 @@ class Adapters:
             steps = self._versions.get(address.key, {})
             chosen = [step for step in steps if address.step in (None, step)]
             if not chosen:
-                raise NotFound(f"The adapter {address.name!r} is not there", param="lora_name")
+                raise NotFound(f"Adapter {address.name!r} not found", param="lora_name")
             removed = []
             for step in chosen:
                 await self._table.remove(steps[step].row, times.now(), user)
@@ -377,7 +379,7 @@ class Adapters:
             if row.step in steps and steps[row.step].row.folder == row.folder:
                 return
             if row.step in steps or not all(version.is_trainable for version in steps.values()):
-                raise Conflict(f"The adapter {row.name}@{row.step} exists already")
+                raise Conflict(f"The adapter {row.name}@{row.step} already exists")
             if not await asyncio.to_thread(self._has_files, row.folder):
                 raise InvalidRequest(f"The checkpoint {row.name}@{row.step} has no {' and '.join(FILES)}")
             version = self._version(row)
@@ -392,7 +394,7 @@ class Adapters:
         async with self._pointing:
             await self.look()
             if step not in self._versions.get(key, {}):
-                raise NotFound(f"{key[2]}@{step} is not served here")
+                raise NotFound(f"{key[2]}@{step} is not served by this server")
             await self._table.point(key, step)
             self._latest[key] = step
 
@@ -447,12 +449,12 @@ class AdapterRoots:
                 await self._check(resolve(folder / name), address)
         except OutsideRoot:
             raise InvalidRequest(
-                "lora_path names no folder that adapters may be loaded from: it lies outside of the setting "
+                "lora_path is not a folder that adapters can be loaded from: it is outside the folders of the setting "
                 "adapter_roots, or belongs to another project",
                 param=_PARAM,
             ) from None
         if not os.path.isdir(folder):
-            raise NotFound(f"There is no folder {text[:300]!r}", param=_PARAM)
+            raise NotFound(f"Folder {text[:300]!r} not found", param=_PARAM)
         return folder
 
     async def _check(self, place: Path, address: Address) -> None:
@@ -474,6 +476,6 @@ def check_reach(address: Address, caller: Caller) -> None:
         caller.open(f"{address.entity}/{address.project}")
     elif caller.is_bound:
         raise Forbidden(
-            f"{address.name!r} names an adapter of the whole server, and the key of user '{caller.user}' is bound to "
-            f"{caller.reach}; name it wandb-artifact:///entity/project/name"
+            f"{address.name!r} is an adapter of the whole server, but the key of user '{caller.user}' is bound to "
+            f"{caller.reach}; use a name such as wandb-artifact:///entity/project/name"
         )

@@ -34,7 +34,8 @@ MOST_INPUTS = 2048
 AT_ONCE = 64
 """Texts of one request that the engine works on at the same time."""
 _OWN_IDS = (
-    "Ids are those of the served model's own tokenizer (/tokenize); send texts instead (LangChain's OpenAIEmbeddings: "
+    "Token ids must come from the served model's tokenizer (/tokenize); send strings instead (LangChain's "
+    "OpenAIEmbeddings: "
     "check_embedding_ctx_length=False)"
 )
 _LEAST_LENGTH = 1e-12
@@ -85,7 +86,7 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
     await inference.start_engine(model)
     given = split_texts(request.input)
     if len(given) > MOST_INPUTS:
-        raise InvalidRequest(f"input has {len(given)} texts, at most {MOST_INPUTS} are allowed.", param="input")
+        raise InvalidRequest(f"input has {len(given)} entries, at most {MOST_INPUTS} are allowed.", param="input")
     inputs = await off_loop(arrival.size, lambda: [_read_input(text, request, model) for text in given])
     _check_dimensions(request.dimensions, model.source.config)
     name = arrival.choose_id(request.request_id)
@@ -191,7 +192,7 @@ async def _pool(engine: Engine, request: TokenRequest) -> _Pooled:
         async for event in events:
             if event.state is not None:
                 return _Pooled(array("f", event.state), event.cached_tokens or 0)
-    raise EngineFailed("the engine gave no state")
+    raise EngineFailed("the engine returned no embedding")
 
 
 def _answer(request: EmbeddingRequest, record: Completion, pooled: Sequence[_Pooled]) -> Json:
@@ -215,7 +216,7 @@ def _entries(request: EmbeddingRequest, pooled: Sequence[_Pooled]) -> Iterator[J
         state = item.state[: request.dimensions]
         length = max(math.sqrt(sum(map(mul, state, state))), _LEAST_LENGTH)
         if not math.isfinite(length):
-            raise RequestRefused("the model's states are not numbers")
+            raise RequestRefused("the embedding has values that are not finite numbers")
         vector = array("f", [value / length for value in state])
         is_text = request.encoding_format == "base64"
         shown = base64.b64encode(vector.tobytes()).decode() if is_text else vector.tolist()

@@ -240,7 +240,7 @@ class SharedLimits:
             async with self._turn:
                 await self._rows.give_back(place, names, decide)
         except HeddleError as error:
-            logger.warning("the place of a completion is free only when its lease ends: %s", error.reason)
+            logger.warning("the slot of a completion is not released before its lease ends: %s", error.reason)
 
     async def _renew(self) -> None:
         while True:
@@ -251,4 +251,4 @@ class SharedLimits:
                 await self._rows.renew(list(self._held), LEASE_SECONDS)
             except Exception as error:  # whatever it is, the next renewal may go well
                 is_ours = not isinstance(error, HeddleError)
-                logger.warning("the places of completions were not renewed: %s", error, exc_info=is_ours)
+                logger.warning("the slots of completions were not renewed: %s", error, exc_info=is_ours)

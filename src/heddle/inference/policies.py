@@ -45,15 +45,17 @@ class Policies:
         """
         model = await self._inference.model()
         if base_model != model.source.name:
-            raise InvalidRequest(f"The base model {base_model!r} is not served here; {model.source.name!r} is")
+            raise InvalidRequest(
+                f"The base model {base_model!r} is not served; the served model is {model.source.name!r}"
+            )
         if Address.parse(artifact_name(*_key(policy))) != Address(policy.name, None, policy.entity, policy.project):
-            raise InvalidRequest(f"{policy.name!r} cannot be addressed: a name has no '/', ':' and '@'")
+            raise InvalidRequest(f"Invalid model name {policy.name!r}: the characters '/', ':' and '@' are not allowed")
 
         async def ready(ref: AdapterRef) -> None:
             try:
                 await model.engine.load_adapter(ref, start=False)
             except (EngineFailed, EngineBusy) as error:
-                logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)
+                logger.warning("%s will be loaded on its first request: %s", ref.id, error)
 
         row = AdapterRow(*_key(policy), step, base_model, folder, times.now(), user)
         await self._inference.adapters.offer(row, ready)

@@ -91,7 +91,7 @@ def check_headers(headers: Mapping[str, Any], field: str = "extra_headers") -> d
     """Further headers for a provider; raises InvalidRequest for one that is no header or not the client's to set."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise InvalidRequest(f"{field}: {name[:100]!r} is no header with a text value", param=field)
+            raise InvalidRequest(f"{field}: {name[:100]!r} must be a header with a string value", param=field)
         if name.lower() in _OWN_HEADERS:
             raise InvalidRequest(f"{field}: {name} cannot be set", param=field)
     return dict(headers)
@@ -118,7 +118,7 @@ class ProviderClient:
         found = await self.ask(_CHAT, {**body, "stream": False})
         self._check(found)
         if not isinstance(found.get("choices"), list):
-            raise ProviderFailed(f"{self._provider.name} answered no completion")
+            raise ProviderFailed(f"{self._provider.name} did not return a completion")
         return found
 
     async def ask(self, path: str, body: Json | None) -> Json:
@@ -152,9 +152,9 @@ class ProviderClient:
                     ends[index] = ends.get(index, False) or choice.get("finish_reason") is not None
                 yield chunk
             if not ends:
-                raise ProviderFailed(f"{self._provider.name} answered no stream of chunks")
+                raise ProviderFailed(f"{self._provider.name} did not return a stream of chunks")
             if not all(ends.values()):
-                raise ProviderFailed(f"{self._provider.name} broke off its answer")
+                raise ProviderFailed(f"{self._provider.name} closed the connection before the end of its answer")
 
     def _check(self, answer: Json, is_error: bool = False) -> None:
         """Raise ProviderFailed for an answer, or a part of one, that tells a failure."""
@@ -170,7 +170,7 @@ class ProviderClient:
         async for part in response.aiter_bytes():
             size += len(part)
             if size > MOST_BYTES:
-                raise ProviderFailed(f"{self._provider.name} answered more than {MOST_BYTES} bytes")
+                raise ProviderFailed(f"{self._provider.name} returned more than {MOST_BYTES} bytes")
             yield part
 
     async def _object(self, text: bytes) -> Json:
@@ -179,11 +179,10 @@ class ProviderClient:
             value = await off_loop(len(text), lambda: jsontext.loads(text))
         except HeddleError as error:
             is_deep = isinstance(error, InvalidRequest)
-            raise ProviderFailed(
-                f"{self._provider.name} answered {'JSON that is nested too deep' if is_deep else 'no JSON object'}"
-            ) from None
+            problem = "returned JSON that is nested too deeply" if is_deep else "did not return valid JSON"
+            raise ProviderFailed(f"{self._provider.name} {problem}") from None
         if not isinstance(value, dict):
-            raise ProviderFailed(f"{self._provider.name} answered no JSON object")
+            raise ProviderFailed(f"{self._provider.name} did not return a JSON object")
         return value
 
     @asynccontextmanager
@@ -203,7 +202,7 @@ class ProviderClient:
                     "GET" if body is None else "POST", url, json=body, headers=self._headers, params=self._parameters
                 ) as response,
             ):
-                problem = "broke off its answer"
+                problem = "closed the connection before the end of its answer"
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 yield response
@@ -224,7 +223,7 @@ class ProviderClient:
             told = text[:500].decode("utf-8", "replace")
         said = response.headers.get("retry-after", "")
         wait = {"Retry-After": said} if said and said.isascii() else None
-        reason = f"{self._provider.name} answered {response.status_code}: {told}"
+        reason = f"{self._provider.name} returned {response.status_code}: {told}"
         return ProviderFailed(reason, response.status_code, wait)
 
 
@@ -235,7 +234,9 @@ def _authorization(provider: Provider, environment: Mapping[str, str]) -> dict[s
         return {}
     key = provider.key or environment.get(provider.key_variable, "").strip()
     if not key:
-        raise ProviderFailed(f"The key of {provider.name} is missing: set the variable {provider.key_variable}")
+        raise ProviderFailed(
+            f"The key of {provider.name} is missing: set the environment variable {provider.key_variable}"
+        )
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -273,7 +274,7 @@ class Target:
         for name, wanted in asked.items():
             if self.max_tokens is not None and wanted is not None and wanted > self.max_tokens:
                 raise InvalidRequest(
-                    f"{name} is {wanted}, and {self.model} of this runtime gives at most {self.max_tokens}", param=name
+                    f"{name} is {wanted}, but {self.model} of this runtime allows at most {self.max_tokens}", param=name
                 )
 
 
@@ -303,7 +304,7 @@ class Targets:
             stored = await self._object(ref.name, ref.version, "ProviderModel") if named else None
             if stored is None:
                 raise InvalidRequest(
-                    f"{refs.to_external(model)[:300]} is no ProviderModel of this project", param="model"
+                    f"{refs.to_external(model)[:300]} is not a ProviderModel of this project", param="model"
                 )
             return await self._find_provided(
                 ref.name, stored, ref.name.partition("-")[0], ref.name, check_headers(extra_headers or {})
@@ -352,7 +353,7 @@ class Targets:
         found = next((provider for provider in there if provider.key_variable == secret), None)
         if found is None and secret:
             raise InvalidRequest(
-                f"The setting 'providers' gives no key {secret[:100]!r} for the address of runtime {runtime.name}",
+                f"The setting 'providers' has no key {secret[:100]!r} for the URL of runtime {runtime.name}",
                 param="model",
             )
         return Target(model, found or there[0], {**runtime.headers, **extra}, runtime.max_tokens[model])
@@ -363,7 +364,7 @@ class Targets:
         if not found:
             # Whoever may write objects must not choose which addresses this server calls, nor with which keys.
             raise InvalidRequest(
-                f"The address of {owner} is not among those of this server's setting 'providers' and its settings page",
+                f"The URL of {owner} is neither in the setting 'providers' nor on the settings page of this server",
                 param="model",
             )
         return found

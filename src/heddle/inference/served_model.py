@@ -104,16 +104,20 @@ def _folder(model: str) -> Path:
     if path.is_dir():
         return path.resolve()
     if not _is_hub_id(model):
-        raise Unavailable(f"There is no model folder {model!r}")
+        raise Unavailable(f"Model folder {model!r} not found")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise Unavailable(f"There is no folder {model!r}, and hub ids need: {install_command('inference')}") from None
+        raise Unavailable(
+            f"Folder {model!r} not found; to load models from the hub, run: {install_command('inference')}"
+        ) from None
     wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "chat_templates/*"]
     try:
         return Path(snapshot_download(model, allow_patterns=wanted))
     except Exception as error:  # the library raises errors of several HTTP stacks
-        raise Unavailable(f"There is no folder {model!r}, and the hub did not give it: {str(error)[:300]}") from None
+        raise Unavailable(
+            f"Folder {model!r} not found, and it could not be downloaded from the hub: {str(error)[:300]}"
+        ) from None
 
 
 def _digest(folder: Path) -> str:
@@ -286,10 +290,10 @@ def check_settings(settings: Settings) -> None:
         check_model(settings.model)
     for _, folder in named_adapters(settings):
         if not (folder / "adapter_config.json").is_file():
-            raise InvalidRequest(f"adapters: there is no adapter_config.json in {str(folder)!r}")
+            raise InvalidRequest(f"adapters: adapter_config.json not found in {str(folder)!r}")
     for root in settings.adapter_roots.split(",") if settings.adapter_roots not in ("auto", "any") else ():
         if not Path(root.strip()).is_dir():
-            raise InvalidRequest(f"adapter_roots: there is no folder {root.strip()!r}")
+            raise InvalidRequest(f"adapter_roots: folder {root.strip()!r} not found")
     if settings.engine == "vllm":
         _check_vllm(settings)
     elif settings.engine_device.startswith("cuda"):
@@ -304,16 +308,18 @@ def named_adapters(settings: Settings) -> Iterator[tuple[Address, Path]]:
         name, _, folder = pair.partition("=")
         address = Address.parse(name)
         if address is None:
-            raise InvalidRequest(f"adapters: {name!r} is no name of an adapter")
+            raise InvalidRequest(f"adapters: {name!r} is not a valid adapter name")
         yield address, Path(folder)
 
 
 def _check_vllm(settings: Settings) -> None:
     if settings.engine_dtype == "int8":
-        raise InvalidRequest("engine_dtype int8 is heddle's own engine's; vLLM serves folders with quantized weights")
+        raise InvalidRequest(
+            "engine_dtype int8 is only supported by heddle's own engine; vLLM serves folders with quantized weights"
+        )
     program = shlex.split(settings.vllm_command)[0]
     if settings.vllm_urls == "none" and "{" not in program and shutil.which(program) is None:
-        raise InvalidRequest(f"vllm_command: there is no program {program!r}")
+        raise InvalidRequest(f"vllm_command: program {program!r} not found")
 
 
 def _check_cuda(name: str, device: str) -> None:

@@ -130,9 +130,9 @@ class Inference:
         """The served model, its small files read; raises Unavailable when there is none."""
         if self.missing:
             command = install_command(self._extra)
-            raise Unavailable(f"Chat completions need an extra that is not installed: {command}", retry_after=60)
+            raise Unavailable(f"Chat completions require an extra that is not installed: {command}", retry_after=60)
         if self._settings.model == "none":
-            raise Unavailable("This server serves no model; start it with --model", retry_after=60)
+            raise Unavailable("This server does not serve a model; start it with --model", retry_after=60)
         if self._model is None:
             async with self._opening:
                 if self._model is None:
@@ -167,8 +167,8 @@ class Inference:
         folder = self.adapters.without_files(address, arrival.caller) if address is not None else None
         if folder is not None:
             raise Unavailable(
-                f"The files of `{name[:200]}` are missing: there is no {folder} in this server's data folder, "
-                "which all servers share"
+                f"The files of `{name[:200]}` are missing: {folder} was not found in this server's data folder, "
+                "which all servers must share"
             )
         raise NotFound(f"The model `{name[:200]}` does not exist.", param="model")
 
@@ -386,7 +386,7 @@ class Inference:
         """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
         model = await self.model()
         if not address.entity and address.name == model.source.name:
-            raise InvalidRequest(f"{address.name!r} is the base model's own name", param="lora_name")
+            raise InvalidRequest(f"{address.name!r} is the name of the base model", param="lora_name")
         async with self.adapters.adding(address, folder, model.source.name, user, next_step) as version:
             await model.engine.load_adapter(version.ref)
         return version

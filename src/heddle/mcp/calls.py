@@ -35,7 +35,7 @@ def parse_time(text: str) -> datetime:
     try:
         given = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise HeddleError(f"a time is written '30m', '24h', '7d' or as ISO 8601, got {text!r}") from None
+        raise HeddleError(f"expected a time such as '30m', '24h', '7d' or an ISO 8601 time, got {text!r}") from None
     return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
@@ -204,7 +204,7 @@ def open_trace(
     trace = top["trace_id"] if top else id
     calls = _calls(project, trace)
     if not calls:
-        raise HeddleError(f"no trace and no call has the id {id!r} in {project.id}")
+        raise HeddleError(f"no trace or call with id {id!r} found in {project.id}")
     known = {call["id"] for call in calls}
     by_parent: dict[str | None, list[Call]] = defaultdict(list)
     for call in calls:
@@ -276,7 +276,7 @@ def read_call(
         "/calls/stream_query", filter={"call_ids": [id]}, include_costs=True, include_feedback=True, limit=1
     )
     if not found:
-        raise HeddleError(f"no call has the id {id!r} in {project.id}")
+        raise HeddleError(f"no call with id {id!r} found in {project.id}")
     if path:
         return f"{cut(path)} of {id}:\n{cut_part(follow_path(found[0], path), offset, max_characters)}"
     return join_lines(_overview(found[0]))

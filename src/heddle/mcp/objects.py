@@ -57,7 +57,7 @@ def read_object(
     """Read one published object; of a dataset also a page of its rows."""
     found = find_object(project, name)
     if found is None:
-        raise HeddleError(f"there is no object {name!r} in {project.id}")
+        raise HeddleError(f"object {name!r} not found in {project.id}")
     value = follow_path(found.value, path) if path else found.value
     lines = [f"{found.ref}{' at ' + path if path else ''}:", cut_part(value, offset, max_characters)]
     table = found.value.get("rows")
@@ -105,7 +105,7 @@ def read_conversation(
     """Read a conversation of an agent as a chat: what the user said, which tools ran, what was answered."""
     answer = project.post("/agents/conversations/chat", conversation_id=conversation_id, limit=turns, offset=offset)
     if not answer["turns"]:
-        raise HeddleError(f"no turns of a conversation {quote(conversation_id)[:200]!r} in {project.id}")
+        raise HeddleError(f"no turns found for conversation {quote(conversation_id)[:200]!r} in {project.id}")
     more = f"; offset={offset + turns} shows more" if answer["has_more"] else ""
     lines = [f"{len(answer['turns'])} of {answer['total_turns']} turns{more}"]
     for turn in answer["turns"]:
@@ -213,7 +213,7 @@ def _means(comparison: Comparison) -> list[str]:
 def _worst_rows(project: Project, comparison: Comparison, measure: str, most: int) -> list[str]:
     measure = measure or next((name for name in comparison.measures if not less_is_better(name)), ERRORS)
     if comparison.measures and measure not in comparison.measures:
-        raise HeddleError(f"there is no measure {measure!r}; the runs have {', '.join(comparison.measures)}")
+        raise HeddleError(f"unknown measure {measure!r}; the runs have {', '.join(comparison.measures)}")
     rises = less_is_better(measure)
     known = [pair for pair in comparison.pairs if all(measure in row.values for row in pair)]
     fallen = sorted(known, key=lambda pair: _change(pair, measure), reverse=rises)[:most]

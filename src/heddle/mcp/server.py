@@ -75,7 +75,7 @@ def _with_project(tool: Callable[..., str], remote_of: RemoteOf, default: str | 
         named = project or default
         try:
             if not named:
-                raise HeddleError("name the project: entity/project")
+                raise HeddleError("set the project: entity/project")
             return tool(remote_of(context).project(named), **arguments)
         except HeddleError as error:
             raise ToolError(cut(str(error), _MOST_FAILURE)) from None

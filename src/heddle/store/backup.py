@@ -66,8 +66,8 @@ def _in_the_folder(settings: Settings) -> None:
         if getattr(settings, name) != "sqlite":
             source = settings.sources.get(name, "the settings")
             raise HeddleError(
-                f"{name} (from {source}) is no SQLite, and backup and restore are of the data folder only:"
-                " back up ClickHouse and PostgreSQL with their own tools, or carry the projects with heddle export"
+                f"{name} (from {source}) is not SQLite; backup and restore only cover the data folder:"
+                " back up ClickHouse and PostgreSQL with their own tools, or use heddle export"
             )
 
 
@@ -133,7 +133,7 @@ class Series:
         self._folder, name = self._path.parent, self._path.name
         self.is_many = TIME in name
         if TIME in str(self._folder) or name.count(TIME) > 1:
-            raise HeddleError(f"{target} cannot be used: {TIME} stands once, in the last part of the path")
+            raise HeddleError(f"{target} cannot be used: {TIME} must occur once, in the last part of the path")
         before, _, behind = name.partition(TIME)
         self._pattern = re.compile(re.escape(before) + _INSTANT_PATTERN + re.escape(behind))
 
@@ -147,7 +147,7 @@ class Series:
         instant = time.strftime(_INSTANT, time.gmtime())
         goal = self._folder / self._path.name.replace(TIME, instant)
         if goal.exists():
-            raise HeddleError(f"{goal} exists already; a backup is written to a new place")
+            raise HeddleError(f"{goal} already exists; choose a new path for the backup")
         return goal
 
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class Series:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise HeddleError(f"Another backup into {self._folder} is still at work") from None
+                raise HeddleError(f"Another backup to {self._folder} is still running") from None
             for path in self._folder.iterdir():
                 if path.name.startswith(".") and self._pattern.match(path.name[1:]):
                     shutil.rmtree(path)
@@ -247,14 +247,14 @@ def _try(settings: Settings, made: Path, trial: Path) -> list[str]:
     if schema_version(trial / DATABASE) == migrations.CURRENT:
         problems += checks.check_rows(math.inf).problems
     if problems:
-        raise HeddleError(f"The backup was restored, and its database is damaged: {problems[0]} (heddle check --full)")
+        raise HeddleError(f"The backup was restored, but its database is damaged: {problems[0]} (heddle check --full)")
     if settings.files != "folder":
         return []
     found = check_contents(_named_blobs(trial), FolderBlobs(trial / FILES), math.inf)
     keys = [text.split()[0] for text in found.problems]
     lost = check_contents(keys, FolderBlobs(Path(settings.data) / FILES), math.inf)
     if len(lost.problems) < len(keys):
-        raise DamagedCopy(f"The backup was restored, and {len(keys)} contents are not as they were: {keys[0]}")
+        raise DamagedCopy(f"The backup was restored, but {len(keys)} files are damaged: {keys[0]}")
     return _notes(len(keys))
 
 
@@ -338,7 +338,7 @@ def restore(settings: Settings, source: str) -> str:
         present = sorted(path.name for path in data.iterdir() if path.name not in (LOCK, scratch.name))
         if present:
             found = ", ".join(present[:5])
-            raise HeddleError(f"{data} is not empty ({found}); restore goes into an empty folder only")
+            raise HeddleError(f"{data} is not empty ({found}); restore requires an empty folder")
         manifest = _unpack(Path(source), scratch, shutil.copy2)
         paths.make_private(scratch)
         for path in sorted(scratch.iterdir()):
@@ -358,7 +358,7 @@ def restore_before(settings: Settings, schema: int) -> str:
     with DataLock(data):
         if not copy.is_file():
             known = sorted(path.name.rpartition("-")[2] for path in data.glob(f"{DATABASE}.before-*"))
-            raise HeddleError(f"There is no {copy}; there are copies from before {', '.join(known) or 'no upgrade'}")
+            raise HeddleError(f"{copy} not found; there are copies from before {', '.join(known) or 'no upgrade'}")
         _verify(copy)
         found = schema_version(database)
         kept = data / f"{DATABASE}.after-{found}-{time.strftime(_INSTANT, time.gmtime())}"
@@ -385,7 +385,7 @@ def _unpack(source: Path, target: Path, copy: Copy) -> dict[str, Any]:
                 archive.extractall(target, filter="data")
             _require_parts(target, source)
         else:
-            raise HeddleError(f"{source} is no backup: it is neither a folder nor a tar file")
+            raise HeddleError(f"{source} is not a backup: it is neither a folder nor a tar file")
         manifest: dict[str, Any] = orjson.loads((target / MANIFEST).read_bytes())
         is_known = manifest["format"] == _FORMAT
         files, made_at = (manifest["files"], manifest["made_at"]) if is_known else (0, "")
@@ -394,18 +394,16 @@ def _unpack(source: Path, target: Path, copy: Copy) -> dict[str, Any]:
     except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, TypeError, RecursionError) as error:
         raise HeddleError(f"{source} cannot be restored: {error}") from error
     except KeyError as error:
-        raise HeddleError(f"{source} cannot be restored: {MANIFEST} lacks {error}") from error
+        raise HeddleError(f"{source} cannot be restored: {error} is missing in {MANIFEST}") from error
     if not is_known:
-        raise HeddleError(
-            f"{source} has a format that this heddle does not know; it was made by {manifest.get('heddle')}"
-        )
+        raise HeddleError(f"{source} has an unknown format; it was created by {manifest.get('heddle')}")
     found = sum(1 for _ in _files(target))
     if found != files:
-        raise HeddleError(f"{source} is not whole: {found} files instead of {files}")
+        raise HeddleError(f"{source} is incomplete: {found} files instead of {files}")
     _verify(target / DATABASE)
     return manifest
 
 
 def _require_parts(folder: Path, source: Path) -> None:
     if not (folder / MANIFEST).is_file() or not (folder / DATABASE).is_file():
-        raise HeddleError(f"{source} is no backup of heddle: {MANIFEST} or {DATABASE} is missing in it")
+        raise HeddleError(f"{source} is not a backup of heddle: {MANIFEST} or {DATABASE} is missing")

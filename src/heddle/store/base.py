@@ -446,7 +446,7 @@ class Store(ControlGroups, ABC):
                 await self._do_upkeep()
             except Exception as error:  # whatever it is, upkeep goes on
                 is_ours = not isinstance(error, HeddleError)
-                logger.warning("upkeep of the store was put off: %s", error, exc_info=is_ours)
+                logger.warning("maintenance of the store was postponed: %s", error, exc_info=is_ours)
 
     async def _do_upkeep(self) -> None:
         """One round of upkeep."""

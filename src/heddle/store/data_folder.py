@@ -240,9 +240,7 @@ def explain_disk(error: Exception) -> HeddleError | None:
     if error.errno in FULL:
         return StorageFull("The disk is full; nothing of this request was stored")
     if error.errno in _BROKEN or (error.errno in _CLOSED and error.filename is not None):
-        return Unavailable(
-            f"The disk cannot be used at the moment: {error.strerror}; nothing of this request was stored"
-        )
+        return Unavailable(f"The disk is currently unavailable: {error.strerror}; nothing of this request was stored")
     return None
 
 

@@ -149,7 +149,7 @@ def open_direct(settings: Settings) -> Executor:
     database = Path(settings.data) / DATABASE
     found = schema_version(database)
     if found > migrations.CURRENT:
-        raise HeddleError(f"{database} was written by a newer heddle (schema {found}); upgrade this one")
+        raise HeddleError(f"{database} was written by a newer heddle (schema {found}); upgrade heddle")
     if found < migrations.CURRENT:
         _migrate_file(settings)
     return DirectExecutor(database)
@@ -179,7 +179,7 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
     with DataLock(Path(settings.data)):
         schema_version(Path(settings.data) / DATABASE)
         if lost := without_database(Path(settings.data)):
-            raise HeddleError(f"{lost}: restore the last backup (heddle restore), or begin in an empty folder")
+            raise HeddleError(f"{lost}: restore the last backup (heddle restore), or start in an empty folder")
         async with _opened(settings) as store:
             yield store
 
@@ -188,7 +188,7 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
 async def _opened(settings: Settings) -> AsyncIterator[Store]:
     if found := paths.open_to_others(Path(settings.data)):
         remedy = paths.remedy(Path(settings.data))
-        logger.warning("other users of this machine can read what is stored: %s; %s", found, remedy)
+        logger.warning("other users of this machine can read the data folder: %s; %s", found, remedy)
     store: Store
     if settings.store == _EMBEDDED:
         store = await open_sqlite(settings)
@@ -208,11 +208,13 @@ def check(settings: Settings) -> None:
     is_embedded = settings.store == _EMBEDDED
     if is_embedded and settings.control != _EMBEDDED:
         raise HeddleError(
-            "control = postgresql://... needs store = clickhouse://...: SQLite keeps calls and all else in one file"
+            "control = postgresql://... requires store = clickhouse://...: SQLite keeps everything in one file"
         )
     if is_embedded and settings.store_cluster != "none":
-        raise HeddleError("store_cluster names a cluster of ClickHouse: it needs store = clickhouse://...")
+        raise HeddleError("store_cluster requires store = clickhouse://...")
     if settings.control != _EMBEDDED and settings.max_database_bytes:
-        raise HeddleError("max_database_bytes bounds SQLite; databases elsewhere have limits of their own")
+        raise HeddleError("max_database_bytes only applies to SQLite; other databases have their own limits")
     if not is_embedded and settings.workers > 1:
-        raise HeddleError("workers is for SQLite on one machine; with store = clickhouse://... start more servers")
+        raise HeddleError(
+            "workers only applies to SQLite on one machine; with store = clickhouse://... start more servers"
+        )

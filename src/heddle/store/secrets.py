@@ -60,7 +60,7 @@ class Secrets:
         except (InvalidTag, binascii.Error, ValueError):
             raise SecretUnreadable(
                 f"The secret of {place} was encrypted with another key: start with its HEDDLE_SECRETS_KEY, put back "
-                f"the file {KEY_FILE} of its data folder, or enter the secret anew"
+                f"the file {KEY_FILE} of its data folder, or enter the secret again"
             ) from None
 
     def _cipher(self) -> "AESGCM":
@@ -68,7 +68,7 @@ class Secrets:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
             raise ExtraMissing(
-                f"Secrets are stored encrypted, which needs cryptography: {install_command('secrets')}"
+                f"Secrets are stored encrypted, which requires cryptography: {install_command('secrets')}"
             ) from None
         key = self._given.encode() if self._given else secret(self._folder, KEY_FILE)
         return AESGCM(hashlib.sha256(b"heddle secrets\0" + key).digest())

@@ -102,7 +102,7 @@ async def _select(
     parsed = {name: None if text is None else times.parse(text) for name, text in instants.items()}
     wrong = next((name for name, text in instants.items() if text is not None and parsed[name] is None), None)
     if wrong is not None:
-        raise InvalidRequest(f"{wrong} is no time such as 2026-01-31T12:00:00Z")
+        raise InvalidRequest(f"{wrong} must be a time such as 2026-01-31T12:00:00Z")
     return AuditQuery(projects=projects, user=user, action=action, since=parsed["since"], until=parsed["until"])
 
 

@@ -64,7 +64,7 @@ def _completed(value: dict[str, Any], known_class: str) -> Normalised:
         raise InvalidRequest(_reason(known_class, error)) from None
     classes = _classes(completed)
     if classes is None:
-        raise InvalidRequest(f"{known_class} is a part of other classes and no object of its own")
+        raise InvalidRequest(f"{known_class} is only used inside other classes and cannot be an object itself")
     return Normalised(completed, *classes)
 
 
@@ -73,7 +73,7 @@ def _reason(known_class: str, error: ValidationError) -> str:
         f"{'.'.join(map(str, item['loc'])) or 'val'}: {item['msg']}"
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
-    return f"The value is no {known_class}: {'; '.join(problems[:10])}"
+    return f"The value is not a valid {known_class}: {'; '.join(problems[:10])}"
 
 
 def _classes(value: dict[str, Any]) -> tuple[str, str] | None:

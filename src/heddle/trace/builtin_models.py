@@ -102,7 +102,7 @@ class AnnotationSpec(BaseObject):
     def _is_a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         problem = check_schema(schema)
         if problem is not None:
-            raise ValueError(f"field_schema is no JSON Schema: {problem}")
+            raise ValueError(f"field_schema is not a valid JSON Schema: {problem}")
         return schema
 
 

@@ -422,5 +422,5 @@ class Dashboard(BaseObject):
     @model_validator(mode="after")
     def _have_ids(self) -> Self:
         if len({chart.id for chart in self.charts}) < len(self.charts):
-            raise ValueError("charts: each id must be another")
+            raise ValueError("charts: the ids must be unique")
         return self

@@ -119,7 +119,7 @@ async def calls_aggregate(body: CallsAggregateReq, caller: Reader, store: StoreD
         groups = await figures.find_groups(body.group_by, body.measures[0], body.limit)
         figures.split = Split(body.group_by, tuple(groups))
     if (len(groups) + 1) * max(len(starts), 1) * len(body.measures) > MOST_POINTS:
-        raise ValidationFailed.at(["body", "granularity"], f"The answer would have more than {MOST_POINTS} points")
+        raise ValidationFailed.at(["body", "granularity"], f"The response would have more than {MOST_POINTS} points")
     series: list[dict[str, Any]] = []
     bins: list[dict[str, Any]] = []
     if groups or body.group_by is None:
@@ -224,9 +224,7 @@ class _Figures:
     async def count_sizes(self, spec: ChartMeasure, most: int) -> list[dict[str, Any]]:
         """How many values have which size, in round steps."""
         if spec.field in FIGURES and spec.field not in ("latency_ms", *TOKENS):
-            raise ValidationFailed.at(
-                ["body", "bins"], f"{spec.field} is no value of a call; name a field with numbers"
-            )
+            raise ValidationFailed.at(["body", "bins"], f"{spec.field} is not a numeric field of a call")
         rows = await self._rows(spec, [Measure("all", "values", _value(spec))], [self.whole])
         found = {row.keys[0] if row.keys else "": row.values["all"] for row in rows if row.values["all"]}
         self.names = [name for name in [*self.names, OTHERS] if name in found] if self.split is not None else [""]

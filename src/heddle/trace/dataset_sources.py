@@ -168,7 +168,9 @@ async def link(body: DatasetSourcesLinkReq, caller: Writer, store: StoreDep) -> 
     pairs = [(row, source) for row in body.links for source in row.sources]
     _bounded("links", len(pairs))
     if any(source.source_kind == "span" and not source.source_trace_id for _, source in pairs):
-        raise InvalidRequest("A source of kind span needs a source_trace_id: the id of a span is one within its trace")
+        raise InvalidRequest(
+            "source_trace_id is required for sources of kind span, as the id of a span is unique only within its trace"
+        )
     found = await store.objects.read(project, body.dataset_object_id, body.dataset_digest, with_value=False)
     if found is None or found.deleted_at is not None or found.base_object_class != "Dataset":
         raise NotFound(f"Dataset {body.dataset_object_id[:200]}:{body.dataset_digest[:200]} not found")

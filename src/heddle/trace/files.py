@@ -87,7 +87,7 @@ class FileForm:
             if len(self._waiting) >= _WRITE_BYTES:
                 await asyncio.to_thread(self._write)
         if not self._complete:
-            raise ValidationFailed.at(["body"], "The form ends too early", "multipart_invalid")
+            raise ValidationFailed.at(["body"], "The form is truncated", "multipart_invalid")
 
     def field(self, name: str) -> str:
         """A text field; raises ValidationFailed when it is missing."""
@@ -152,7 +152,7 @@ class FileForm:
         self._name = options.get(b"name", b"").decode("utf-8", "replace")
         if self._name == FILE_PART:
             if self._has_file:
-                raise ValidationFailed.at(["body", FILE_PART], "The form has two files", "multipart_invalid")
+                raise ValidationFailed.at(["body", FILE_PART], "The form has more than one file", "multipart_invalid")
             self._has_file = True
             self.file_name = options.get(b"filename", b"").decode("utf-8", "replace")
 
@@ -290,7 +290,7 @@ class RedactingWriter(BlobWriter):
             return
         super().write(chunk)
         if self.size > MOST_TEXT:
-            raise TooLarge(f"Request too large: a text file of over {MOST_TEXT} bytes cannot be redacted")
+            raise TooLarge(f"Request too large: text files over {MOST_TEXT} bytes cannot be redacted")
 
     def _keep(self) -> None:
         if self._binary is not None:
@@ -439,5 +439,5 @@ def _digest_of_uri(uri: str, project: str) -> str:
         return uri.removeprefix(prefix)
     shown = refs.to_external(uri) if uri.startswith(refs.INTERNAL) else uri
     raise InvalidRequest(
-        f"{shown[:300]!r} is no file of this project: a digest, or weave:///entity/project/file/<digest>, is needed"
+        f"{shown[:300]!r} is not a file of this project; expected a digest or weave:///entity/project/file/<digest>"
     )

@@ -181,7 +181,9 @@ def _chosen(rows: Sequence[SeriesRow], body: MetricStatsReq) -> list[SeriesRow]:
     shapes = sorted({(row.kind, row.unit) for row in wanted})
     if len(shapes) > 1:
         named = "; ".join(f"kind {kind}, unit {unit!r}" for kind, unit in shapes[:20])
-        raise InvalidRequest(f"Series of {body.name[:200]!r} are of different kinds: say kind and unit ({named})")
+        raise InvalidRequest(
+            f"Series of {body.name[:200]!r} have different kinds or units; set kind and unit ({named})"
+        )
     return wanted
 
 
@@ -192,11 +194,11 @@ def _is_one_of(value: Any, wanted: Sequence[Any]) -> bool:
 def _functions(kind: MetricKind, body: MetricStatsReq) -> list[AggregationType]:
     known = _FUNCTIONS[kind]
     if unknown := [one for one in body.aggregations if one not in known]:
-        raise InvalidRequest(f"{unknown[0]} cannot be computed of a {kind}; known are {', '.join(known)}")
+        raise InvalidRequest(f"{unknown[0]} cannot be computed for a {kind}; expected one of {', '.join(known)}")
     for percentile in body.percentiles:
         percentile_name(percentile)
     if body.percentiles and kind is not MetricKind.HISTOGRAM:
-        raise InvalidRequest(f"Percentiles can be computed of histograms, not of a {kind}")
+        raise InvalidRequest(f"Percentiles can only be computed for histograms, not for a {kind}")
     return body.aggregations or ([] if body.percentiles else [known[0]])
 
 

@@ -69,7 +69,7 @@ def check_name(name: str) -> None:
 def check_count(labels: list[str]) -> list[str]:
     """The labels, each once; raises ValueError for too many."""
     if len(labels) > MAX_LABELS:
-        raise ValueError(f"at most {MAX_LABELS} names are allowed at once")
+        raise ValueError(f"at most {MAX_LABELS} names are allowed")
     return list(dict.fromkeys(labels))
 
 
@@ -100,7 +100,7 @@ def check_aliases(aliases: list[str]) -> list[str]:
         if alias == "latest" or _RESERVED_ALIAS.fullmatch(alias):
             raise ValueError(f"alias name {alias!r} is reserved")
         if refs.looks_like_digest(alias):
-            raise ValueError(f"alias name {alias!r} is taken for a digest when it is read: choose another")
+            raise ValueError(f"alias name {alias!r} looks like a digest; choose another name")
     return check_count(aliases)
 
 

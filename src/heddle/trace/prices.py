@@ -168,7 +168,7 @@ def default_prices() -> Prices:
 def _default_row(entry: Mapping[str, Any]) -> PriceRow:
     effective = times.parse(entry["effective_date"])
     if effective is None:
-        raise ValueError(f"prices.json: {entry['llm_id']}: effective_date is no date: {entry['effective_date']!r}")
+        raise ValueError(f"prices.json: {entry['llm_id']}: effective_date is not a date: {entry['effective_date']!r}")
 
     return PriceRow(
         id=f"default/{entry['llm_id']}/{entry['effective_date']}",

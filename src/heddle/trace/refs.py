@@ -58,7 +58,7 @@ def _write_values(values: Sequence[Any]) -> list[orjson.Fragment]:
             text = written[id(value)] = orjson.dumps(value)
         size += len(text)
         if size > MOST_BYTES:
-            raise TooLarge(f"Request too large: the values have more than {MOST_BYTES} bytes; ask for fewer refs")
+            raise TooLarge(f"Request too large: the values exceed {MOST_BYTES} bytes; ask for fewer refs")
     return [orjson.Fragment(written[id(value)]) for value in values]
 
 
@@ -73,7 +73,7 @@ def readable(text: str, caller: Caller) -> refs.Ref:
     if project is None:
         raise InvalidRequest("Encountered unexpected internal ref format.")
     if not caller.may_read(project):
-        raise Forbidden(f"The key of user '{caller.user}' does not reach '{project}'")
+        raise Forbidden(f"The key of user '{caller.user}' does not have access to '{project}'")
     return ref
 
 

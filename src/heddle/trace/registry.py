@@ -97,7 +97,9 @@ async def link_to_registry(body: LinkReq, caller: Writer, store: StoreDep) -> Re
     check_name(target.portfolio_name)
     source = refs.parse(body.ref)
     if source.kind not in ("object", "op") or source.edges:
-        raise InvalidRequest(f"{refs.to_external(body.ref)[:500]} is no version of an object: nothing else is linked")
+        raise InvalidRequest(
+            f"{refs.to_external(body.ref)[:500]} is not a version of an object; only versions of objects can be linked"
+        )
     caller.open(refs.external_project(source.project) or source.project)
     version = await _source(store, source)
     await _copy(store, source.project, project, target.portfolio_name, version, caller.user)
@@ -148,7 +150,7 @@ async def _copy(store: Store, origin: str, project: str, portfolio: str, version
         return
     names = ObjectFilter(object_ids=[portfolio], is_op=version.kind != "op")
     if await store.objects.query(project, names, limit=1):
-        raise InvalidRequest(f"Portfolio {portfolio} holds versions of another kind: objects and ops are kept apart")
+        raise InvalidRequest(f"Portfolio {portfolio} holds versions of another kind; objects and ops cannot be mixed")
     val = version.val or "null"
     for digest in sorted(set(_files(orjson.loads(val)))):
         file = await store.files.find(origin, digest)

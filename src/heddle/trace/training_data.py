@@ -53,7 +53,7 @@ class TrainingData:
     async def _file(self, caller: Caller, project_id: str, digest: str, max_bytes: int) -> bytes:
         found = await self._store.files.expect(caller.open(project_id), digest)
         if found is None:
-            raise NotFound(f"The file {digest} is not found in {project_id}")
+            raise NotFound(f"File {digest} not found in {project_id}")
         _check_size(found.size, max_bytes)
         with await asyncio.to_thread(self._store.blobs.open, found.blob) as stream:
             return await asyncio.to_thread(stream.read)
@@ -70,15 +70,13 @@ class TrainingData:
         if ref.kind == "object":
             version = await self._store.objects.read(ref.project, ref.name, ref.version)
             if version is None or version.deleted_at is not None:
-                raise NotFound(
-                    f"The dataset {refs.to_external(url) if url.startswith(refs.INTERNAL) else url} is not found"
-                )
+                raise NotFound(f"Dataset {refs.to_external(url) if url.startswith(refs.INTERNAL) else url} not found")
             value = orjson.loads(version.val or "null")
             rows = value.get("rows") if isinstance(value, dict) else None
             if isinstance(rows, list):
                 return _objects(rows)
             if not isinstance(rows, str) or not rows.startswith(refs.INTERNAL):
-                raise InvalidRequest(f"{ref.name} is no Dataset: it has no rows", param=PARAM)
+                raise InvalidRequest(f"{ref.name} is not a Dataset: it has no rows", param=PARAM)
             ref = refs.parse(rows)
             self._require(caller, ref)
         return await self._table(ref, max_bytes)
@@ -87,7 +85,7 @@ class TrainingData:
         tables = self._store.tables
         known = await tables.stats(ref.project, [ref.name], with_size=True)
         if ref.kind != "table" or not known:
-            raise NotFound(f"The table {ref.name[:100]} of the dataset is not found")
+            raise NotFound(f"Table {ref.name[:100]} of the dataset not found")
         _check_size(known[0].size or 0, max_bytes)
         rows = await tables.query(ref.project, ref.name, limit=_MOST_ROWS)
         return _objects(await asyncio.to_thread(lambda: [orjson.loads(row.val) for row in rows]))
@@ -96,7 +94,7 @@ class TrainingData:
     def _require(caller: Caller, ref: refs.Ref) -> None:
         project = refs.external_project(ref.project)
         if project is None or not caller.may_read(project):
-            raise Forbidden(f"The key of user '{caller.user}' may not read datasets of '{project}'")
+            raise Forbidden(f"The key of user '{caller.user}' does not have permission to read datasets of '{project}'")
 
 
 def _refused(url: str, sources: Sequence[str]) -> ValidationFailed:
@@ -104,7 +102,7 @@ def _refused(url: str, sources: Sequence[str]) -> ValidationFailed:
     return ValidationFailed.at(
         ["body", PARAM],
         f"{url[:200]!r} is neither the digest of an uploaded file, nor a weave:///.../object/<dataset>:<version> ref, "
-        f"nor an address that this server reads; allowed are: {allowed}",
+        f"nor an allowed URL; allowed sources: {allowed}",
     )
 
 
@@ -132,7 +130,7 @@ def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> byte
     if not any(path == folder or folder in path.parents for folder in folders) or resolve(data) in path.parents:
         raise _refused(url, sources)
     if not os.path.isfile(path):
-        raise NotFound(f"{url[:200]} is no file here")
+        raise NotFound(f"{url[:200]} is not a file on this server")
     try:
         _check_size(path.stat().st_size, max_bytes)
         with path.open("rb") as stream:
@@ -154,7 +152,7 @@ async def _download(url: str, max_bytes: int) -> bytes:
             client.stream("GET", url) as response,
         ):
             if response.status_code != 200:
-                raise InvalidRequest(f"{url[:200]} answered {response.status_code}", param=PARAM)
+                raise InvalidRequest(f"{url[:200]} returned {response.status_code}", param=PARAM)
             async for part in response.aiter_bytes():
                 content += part
                 _check_size(len(content), max_bytes)
@@ -183,9 +181,9 @@ def parse_lines(content: bytes) -> list[Json]:
         try:
             row = jsontext.loads(line)
         except ValidationFailed as error:
-            raise InvalidRequest(f"{PARAM}: line {number} is no JSON: {error.reason}", param=PARAM) from None
+            raise InvalidRequest(f"{PARAM}: line {number} is not valid JSON: {error.reason}", param=PARAM) from None
         if not isinstance(row, dict):
-            raise InvalidRequest(f"{PARAM}: line {number} is no JSON object", param=PARAM)
+            raise InvalidRequest(f"{PARAM}: line {number} is not a JSON object", param=PARAM)
         rows.append(row)
     return rows
 
@@ -193,5 +191,5 @@ def parse_lines(content: bytes) -> list[Json]:
 def _objects(rows: Sequence[Any]) -> list[Json]:
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise InvalidRequest(f"{PARAM}: row {place} of the dataset is no object", param=PARAM)
+            raise InvalidRequest(f"{PARAM}: row {place} of the dataset is not an object", param=PARAM)
     return list(rows)

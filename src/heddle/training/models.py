@@ -141,15 +141,15 @@ class TrainableModels:
             if row is None:
                 row = await self._make(entity, wanted, base, caller.user)
             elif not caller.may_read(row.project_id):
-                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+                raise Conflict(f"The model {row.name!r} already exists in {row.project_id}")
             elif row.base_model != base.id:
-                raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
+                raise Conflict(f"The model {row.name!r} already exists, made from {row.base_model!r}")
             elif wanted.lora_rank not in (None, row.lora["rank"]):
-                raise Conflict(f"The model {row.name!r} exists already, with the LoRA rank {row.lora['rank']}")
+                raise Conflict(f"The model {row.name!r} already exists, with the LoRA rank {row.lora['rank']}")
             elif await self._ensure_served(row) or wanted.return_existing:
                 pass  # what was not served had never been acknowledged
             else:
-                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+                raise Conflict(f"The model {row.name!r} already exists in {row.project_id}")
         with_what = resources(self._settings, base, (await self.shape(base)).parameters)
         self._supervisor.warm(base.folder, with_what["device"], with_what["dtype"])
         return row

@@ -91,7 +91,9 @@ def check_measure(field: str, aggregation: str | None) -> str:
     if aggregation in known or (len(known) > 1 and _PERCENTILE.fullmatch(aggregation)):
         return aggregation
     allowed = ", ".join(dict.fromkeys(known)) + (", p0 to p100" if len(known) > 1 else "")
-    raise InvalidRequest(f"{field[:100]} has no aggregation {aggregation[:100]!r}: {allowed}")
+    raise InvalidRequest(
+        f"{field[:100]} does not support the aggregation {aggregation[:100]!r}; expected one of {allowed}"
+    )
 
 
 MODEL = "model"

@@ -67,7 +67,7 @@ def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -
             chosen = int(seconds / MAX_BUCKETS) + 1
             starts = _starts(start, end, chosen, zone)
     except (OverflowError, ValueError, OSError):
-        raise InvalidRequest("The time range lies outside the calendar") from None
+        raise InvalidRequest("The time range must be within the years 1 to 9999") from None
     return Buckets(chosen, timezone, tuple(starts))
 
 
@@ -76,8 +76,8 @@ def check_figures(rows: int, columns: int) -> int:
     figures = rows * columns
     if figures > MAX_FIGURES:
         raise InvalidRequest(
-            f"The answer would hold {rows} rows with {columns} figures each; at most {MAX_FIGURES} are allowed. "
-            "Ask for a larger granularity, a shorter range, fewer metrics or fewer percentiles"
+            f"The response would have {rows} rows of {columns} values each; at most {MAX_FIGURES} values are allowed. "
+            "Use a larger granularity, a shorter range, fewer metrics or fewer percentiles"
         )
     return figures * _FIGURE_BYTES
 

@@ -45,7 +45,7 @@ def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
     given = list(words)
     unknown = next((word for word in given if word not in _WORDS), None)
     if unknown is not None or not given:
-        raise InvalidRequest(f"role = {(unknown or '')[:100]!r} cannot be used: allowed are {', '.join(_WORDS)}")
+        raise InvalidRequest(f"Invalid role {(unknown or '')[:100]!r}; expected one of {', '.join(_WORDS)}")
     return frozenset[Scope]().union(*(_WORDS[word] for word in given))
 
 

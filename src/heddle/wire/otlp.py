@@ -66,7 +66,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
     """Every field between two positions: number, wire type, and where its content starts and ends.
 
-    Raises Malformed where a field is longer than what holds it, or of a wire type that does not exist.
+    Raises Malformed where a field is longer than the message that contains it, or of a wire type that does not exist.
     """
     while at < end:
         tag, at = varint(data, at)
@@ -75,7 +75,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
             raise Malformed("a field number is out of range")
         start, at = content(data, at, number, wire)
         if at > end:
-            raise Malformed("a field is longer than what holds it")
+            raise Malformed("a field is longer than the message that contains it")
         yield number, wire, start, at
 
 
@@ -92,7 +92,7 @@ def content(data: bytes, at: int, number: int, wire: int) -> tuple[int, int]:
         return at, at + 4
     if wire == START_GROUP:
         return at, _behind_group(data, at, number)
-    raise Malformed(f"wire type {wire} is not known")
+    raise Malformed(f"unknown wire type {wire}")
 
 
 def _behind_group(data: bytes, at: int, number: int) -> int:
@@ -104,11 +104,11 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
             open_groups.append(tag >> 3)
         elif tag & 7 == END_GROUP:
             if open_groups.pop() != tag >> 3:
-                raise Malformed("a group ends that did not begin")
+                raise Malformed("a group ends that was never started")
         else:
             at = content(data, at, tag >> 3, tag & 7)[1]
         if at > len(data) or len(open_groups) > MAX_GROUPS:
-            raise Malformed("a group does not end, or nests too deep")
+            raise Malformed("a group is not closed or is nested too deeply")
     return at
 
 

@@ -151,7 +151,7 @@ def _check_size(operation: Operation) -> None:
         operations += not isinstance(operand, (Literal, Field))
         pending.extend(_inner(operand))
     if literals > MAX_LITERALS:
-        raise InvalidRequest(f"A query can hold at most {MAX_LITERALS} literals, this one has {literals}")
+        raise InvalidRequest(f"A query can have at most {MAX_LITERALS} literals, got {literals}")
     if operations > MAX_OPERATIONS:
         raise _too_many(operations)
 
@@ -192,7 +192,7 @@ def _operand(value: Any, place: Place, level: int) -> Operand:
     name, argument = next(iter(value.items()))
     parse = _PARSERS.get(name)
     if parse is None:
-        raise ValidationFailed.at([*place, str(name)[:100]], f"Unknown operator; known are {', '.join(_PARSERS)}")
+        raise ValidationFailed.at([*place, str(name)[:100]], f"Unknown operator; expected one of {', '.join(_PARSERS)}")
     return parse(argument, (*place, name), level + 1)
 
 
@@ -211,7 +211,7 @@ def _exactly(count: int, value: Any, place: Place, level: int) -> tuple[Operand,
 
 def _literal(value: Any, _place: Place, _level: int) -> Literal:
     if isinstance(value, (dict, list)):
-        raise InvalidRequest("A $literal of an object or a list cannot be used in a query")
+        raise InvalidRequest("$literal must not be an object or a list")
     return Literal(value)
 
 

@@ -300,9 +300,9 @@ class RedactionRules:
     def of_json(cls, found: Any) -> "RedactionRules":
         """Rules as they are stored; raises InvalidRequest where they are none."""
         if not isinstance(found, dict) or found.keys() != {"kinds", "paths"}:
-            raise InvalidRequest("Rules of redaction have kinds and paths")
+            raise InvalidRequest("Redaction rules must be an object with the fields kinds and paths")
         if not all(isinstance(part, list) and all(isinstance(item, str) for item in part) for part in found.values()):
-            raise InvalidRequest("The kinds and paths of rules of redaction are lists of texts")
+            raise InvalidRequest("The kinds and paths of redaction rules must be lists of strings")
         rules = cls(tuple(found["kinds"]), tuple(found["paths"]))
         rules.check()
         return rules
@@ -310,15 +310,17 @@ class RedactionRules:
     def check(self) -> None:
         """Raise InvalidRequest for a rule that is none."""
         if unknown := set(self.kinds) - set(KINDS):
-            raise InvalidRequest(f"{min(unknown)[:200]!r} is none of {', '.join(KINDS)}", param="kinds")
+            raise InvalidRequest(
+                f"Unknown kind {min(unknown)[:200]!r}; expected one of {', '.join(KINDS)}", param="kinds"
+            )
         if len(self.paths) > MOST_PATHS:
-            raise InvalidRequest(f"At most {MOST_PATHS} paths are redacted, got {len(self.paths)}", param="paths")
+            raise InvalidRequest(f"At most {MOST_PATHS} paths are allowed, got {len(self.paths)}", param="paths")
         for path in self.paths:
             first, _, rest = path.partition(".")
             if first not in FIELDS or not rest or not all(rest.split(".")):
                 known = ", ".join(FIELDS)
                 raise InvalidRequest(
-                    f"{path[:200]!r} is no path such as inputs.user.name: it begins with one of {known}"
+                    f"Invalid path {path[:200]!r}; expected one such as inputs.user.name, starting with one of {known}"
                 )
 
 

@@ -117,16 +117,16 @@ class TextSearch:
 def parse_search(text: str) -> TextSearch:
     """What a text asks for: words, "phrases", and beginnings of words as `begin*`; raises InvalidRequest."""
     if len(text) > MAX_SEARCH:
-        raise InvalidRequest(f"A search text has at most {MAX_SEARCH} characters, this one has {len(text)}")
+        raise InvalidRequest(f"The search text can have at most {MAX_SEARCH} characters, got {len(text)}")
     terms: list[Term] = []
     for phrase, star, word in _PIECE.findall(text):
         piece = phrase or word
         if (term := _term(piece, bool(star) or piece.endswith("*"))) is not None:
             terms.append(term)
     if not terms:
-        raise InvalidRequest("A search text needs a letter or a digit")
+        raise InvalidRequest("The search text must contain a letter or a digit")
     if sum(len(term.words) for term in terms) > _MOST_WORDS:
-        raise InvalidRequest(f"A search text has at most {_MOST_WORDS} words")
+        raise InvalidRequest(f"The search text can have at most {_MOST_WORDS} words")
     exact = text.strip().strip('"')
     return TextSearch(tuple(terms), exact if exact and not any(map(str.isspace, exact)) else None)
 

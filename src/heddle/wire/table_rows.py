@@ -107,7 +107,7 @@ def parse_sort(field: str, is_descending: bool) -> SortKey:
     if not field.strip():
         raise InvalidRequest("Sort field cannot be empty")
     if any(not part.strip() for part in parts):
-        raise InvalidRequest(f"Invalid sort field {field[:200]!r}: an empty part between, before or after dots")
+        raise InvalidRequest(f"Invalid sort field {field[:200]!r}: a part of the path is empty")
     return SortKey(parts, is_descending)
 
 

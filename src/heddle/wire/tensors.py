@@ -21,7 +21,7 @@ def tensor_shapes(path: Path) -> Shapes:
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"its header names {name[:100]!r} twice")
+        raise ValueError(f"its header contains {name[:100]!r} twice")
     return found
 
 

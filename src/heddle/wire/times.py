@@ -34,7 +34,7 @@ def to_micros(instant: datetime) -> int:
     """Microseconds of a datetime; a naive one is taken as UTC. Raises InvalidRequest outside its years 1 to 9999."""
     micros = _since_epoch(instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC))
     if not FIRST <= micros <= LAST:
-        raise InvalidRequest(f"The time {instant.isoformat()} lies outside the calendar")
+        raise InvalidRequest(f"The time {instant.isoformat()} must be within the years 1 to 9999 in UTC")
     return micros
 
 
@@ -77,7 +77,7 @@ def read_period(text: str) -> float:
     match = _PERIOD.fullmatch(text.strip())
     seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
     if not 0 <= seconds <= 36_600 * 86_400:
-        raise InvalidRequest(f"{text[:100]!r} is no time such as 90d, 12h or 30m")
+        raise InvalidRequest(f"Invalid duration {text[:100]!r}; expected a value such as 90d, 12h or 30m")
     return seconds
 
 

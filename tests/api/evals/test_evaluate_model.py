@@ -115,7 +115,7 @@ def test_a_row_whose_answer_fails_is_a_failed_row(lab: Lab) -> None:
     failed = [row for row in rows if row["exception"]]
     assert len(failed) == 3
     for row in failed:
-        assert "answered no JSON" in row["exception"]
+        assert "did not return valid JSON" in row["exception"]
         assert row["output"]["output"] is None and row["output"]["scores"] == {}
     (good,) = [row for row in rows if not row["exception"]]
     assert good["output"]["output"] == 7
@@ -157,11 +157,11 @@ def test_what_is_of_the_wrong_kind_fails_the_call(lab: Lab) -> None:
         lab.dataset(ROWS), [lab.scorer("ExactMatchScorer")], preprocess_model_input="weave:///a/b/op/f:1"
     )
     for wrong, right, reason in (
-        (plain, model, "is no Evaluation"),
-        (evaluation, plain, "is no LLMStructuredCompletionModel but Thing"),
-        (evaluation.rpartition(":")[0] + ":nothing", model, "is not found"),
+        (plain, model, "is not an Evaluation"),
+        (evaluation, plain, "is not an LLMStructuredCompletionModel but Thing"),
+        (evaluation.rpartition(":")[0] + ":nothing", model, "was not found"),
         (coded, model, "preprocess_model_input"),
-        (lab.publish("mine", "MyEvaluation", ["Evaluation", "Object"]), model, "is no Evaluation but MyEvaluation"),
+        (lab.publish("mine", "MyEvaluation", ["Evaluation", "Object"]), model, "is not an Evaluation but MyEvaluation"),
     ):
         status = lab.ended(lab.evaluate(wrong, right))
         assert status["code"] == "failed" and reason in status["error"], status

@@ -210,8 +210,8 @@ async def test_scorers_that_cannot_run_are_shown(watch: Watch) -> None:
     await watch.monitor("untraced", is_traced=0)
     problems = {item.name: item.problem for item in watch.monitors.states(state.project)}
     assert problems["odd"].startswith("sampling_rate")
-    assert problems["words"] == "active is 'yes'; it must be true or false"
-    assert problems["untraced"] == "is_traced is 0; it must be true or false"
+    assert problems["words"] == "active must be true or false, got 'yes'"
+    assert problems["untraced"] == "is_traced must be true or false, got 0"
 
 
 async def test_a_thread_is_scored_once_it_is_quiet(watch: Watch) -> None:
@@ -326,7 +326,9 @@ async def test_a_monitor_that_cannot_score_is_logged_once(watch: Watch, caplog: 
     for name in ("one", "two"):
         await watch.monitor(name)
     told = [record.getMessage() for record in caplog.records if record.name == "heddle.monitors"]
-    assert len(told) == 1 and told[0].startswith("monitor bad does not score: sampling_rate is 'xxx")
+    assert len(told) == 1 and told[0].startswith(
+        "monitor bad does not score: sampling_rate must be between 0 and 1, got 'xxx"
+    )
     assert len(told[0]) < 300
 
 

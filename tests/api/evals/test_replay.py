@@ -181,7 +181,7 @@ def test_a_prompt_stands_in_the_place_of_system_messages(wire: Wire, provider: F
     ]
     assert replay["counts"]["skipped"] == 1
     (skipped,) = rows_of(wire, replay, outcomes=["skipped"])
-    assert "names [tone], which" in skipped["reason"]
+    assert "uses [tone], which" in skipped["reason"]
     assert replay["request"]["prompt"] == prompt
 
 
@@ -304,7 +304,7 @@ def test_replays_are_listed_newest_first(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
-        ({}, 404, "replay"),
+        ({}, 404, "Replay"),
         ({"limit": 0}, 422, "limit"),
         ({"limit": 10_001}, 422, "limit"),
         ({"query": {"$expr": {"$nope": 1}}}, 422, "$nope"),
@@ -346,7 +346,7 @@ def test_a_dataset_needs_a_name_and_rows(wire: Wire) -> None:
 def test_an_unknown_replay_is_not_found(wire: Wire, path: str) -> None:
     named = {"name": "d"} if path == "/replays/dataset" else {}
     answer = wire.client.post(path, json={"project_id": wire.project, "id": str(uuid.uuid4()), **named})
-    assert answer.status_code == 404 and "There is no replay" in answer.json()["reason"]
+    assert answer.status_code == 404 and "not found" in answer.json()["reason"]
 
 
 def test_keys_bound_elsewhere_and_readers_are_kept_out(tmp_path: Path, provider: FakeProvider) -> None:

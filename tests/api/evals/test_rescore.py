@@ -43,7 +43,7 @@ def test_a_run_is_scored_again(lab: Lab, provider: FakeProvider) -> None:
     latencies = [sorted(row["output"]["model_latency"] for row in some) for some in (rows, old)]
     assert latencies[0] == pytest.approx(latencies[1], abs=1e-5)
     for row in rows:
-        assert "names [n]" in row["exception"] and set(row["output"]["scores"]) == {"by-other", "judge"}
+        assert "uses [n]" in row["exception"] and set(row["output"]["scores"]) == {"by-other", "judge"}
         (predicted,) = lab.children(row["id"], "LLMStructuredCompletionModel.predict")
         assert predicted["inputs"]["self"] == model and "usage" not in predicted["summary"]
     listed = lab.wire.client.get(f"/v2/{lab.wire.project}/evaluation_runs/{run_id}").json()
@@ -85,7 +85,7 @@ def test_runs_of_other_sdks(lab: Lab) -> None:
 def test_what_cannot_be_scored_again(lab: Lab) -> None:
     scorer = lab.scorer("ExactMatchScorer")
     _, status = rescored(lab, "nothing", [scorer])
-    assert status["code"] == "failed" and "'nothing' is not found" in status["error"]
+    assert status["code"] == "failed" and "'nothing' was not found" in status["error"]
     for refs, code in (([], 422), ([scorer, f"weave:///{lab.wire.project}/object/none:latest"], 400)):
         body = {"project_id": lab.wire.project, "source_evaluation_run_id": "x", "scorer_refs": refs}
         answer = lab.wire.client.post("/evaluations/rescore", json=body)

@@ -151,17 +151,17 @@ def test_calls_can_be_nested_or_left_out(ask: Wire) -> None:
 @pytest.mark.parametrize(
     ("model", "inputs", "words"),
     [
-        ("fake/model-missing", {}, "fake answered 404: no such model"),
-        ("fake/model-html", {}, "fake answered no "),
-        ("fake/model-moved", {}, "fake answered 302"),
-        ("fake/model-deep-object", {}, "fake answered "),
-        ("unset/model-a", {}, "set the variable NO_SUCH_KEY"),
+        ("fake/model-missing", {}, "fake returned 404: no such model"),
+        ("fake/model-html", {}, "fake did not return "),
+        ("fake/model-moved", {}, "fake returned 302"),
+        ("fake/model-deep-object", {}, " return"),
+        ("unset/model-a", {}, "set the environment variable NO_SUCH_KEY"),
         ("dead/model-a", {}, "dead cannot be reached"),
         ("fake/model-a", {"timeout": "soon"}, "timeout must be a number of seconds"),
         ("fake/model-a", {"timeout": -1}, "timeout must be a number of seconds"),
         ("fake/model-a", {"vertex_credentials": "{}"}, "vertex_credentials cannot be used"),
         ("fake/model-a", {"extra_headers": {"Authorization": "Bearer mine"}}, "Authorization cannot be set"),
-        ("fake/model-a", {"extra_headers": {"x": "a\r\nb"}}, "is no header with a text value"),
+        ("fake/model-a", {"extra_headers": {"x": "a\r\nb"}}, "must be a header with a string value"),
         ("fake/model-a", {"prompt": "nowhere"}, "Failed to resolve prompt"),
         ("no-such-model", {}, "no-such-model"),
         (TINY, {"functions": [{"name": "f"}]}, "functions cannot be used"),
@@ -279,7 +279,7 @@ def test_a_stored_prompt_comes_first_and_its_variables_are_filled(ask: Wire, pro
     publish(
         ask, "number", {"_type": "Thing", "_class_name": "Thing", "_bases": ["Object", "BaseModel"], "messages": []}
     )
-    assert "is no prompt" in create(ask, "fake/model-a", {"prompt": "number"})["response"]["error"]
+    assert "is not a prompt" in create(ask, "fake/model-a", {"prompt": "number"})["response"]["error"]
 
 
 def test_a_prompt_of_langfuse_with_a_placeholder(ask: Wire, provider: FakeProvider) -> None:
@@ -304,7 +304,7 @@ def test_a_prompt_of_langfuse_with_a_placeholder(ask: Wire, provider: FakeProvid
     ]
     for wrong in ({"tone": "kind"}, {"tone": "kind", "history": "hi"}, {}):
         refused = create(ask, "fake/model-a", {"prompt": "talk", "template_vars": wrong})
-        assert "the placeholder 'history' needs a list of messages" in refused["response"]["error"]
+        assert "the placeholder 'history' requires a list of messages" in refused["response"]["error"]
 
 
 def test_a_provider_object_is_used_only_at_an_address_of_the_settings(ask: Wire, provider: FakeProvider) -> None:
@@ -324,7 +324,7 @@ def test_a_provider_object_is_used_only_at_an_address_of_the_settings(ask: Wire,
         assert sent["headers"]["Authorization"] == f"Bearer {KEY}", "the key of the settings, not the one it names"
     named = f"weave:///{ask.project}/object/own-the_model:latest"
     assert create(ask, named)["response"]["model"] == "model-b", "an object's own ref names it, too"
-    assert "is no ProviderModel" in create(ask, f"weave:///{ask.project}/object/own:latest")["response"]["error"]
+    assert "is not a ProviderModel" in create(ask, f"weave:///{ask.project}/object/own:latest")["response"]["error"]
     asked = len(provider.requests)
     elsewhere = publish(ask, "evil", described("http://127.0.0.1:1/v1"), builtin_object_class="Provider")
     publish(ask, "evil-m", model(elsewhere), builtin_object_class="ProviderModel")

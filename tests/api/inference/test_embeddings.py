@@ -202,7 +202,7 @@ def test_states_that_are_no_numbers_are_no_vectors(embeddings: Embeddings, chat:
     chat.client.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(folder)}).raise_for_status()
     for form in ("float", "base64"):
         refused = embeddings.refused(400, model=name, encoding_format=form)
-        assert refused["message"] == "the model's states are not numbers"
+        assert refused["message"] == "the embedding has values that are not finite numbers"
     chat.client.post("/v1/unload_lora_adapter", json={"lora_name": name}).raise_for_status()
 
 

@@ -317,4 +317,4 @@ def test_a_bias_of_what_is_no_token_is_refused(chat: Chat, name: str) -> None:
 
 def test_a_bias_names_a_token_once(chat: Chat) -> None:
     error = chat.refused(400, logit_bias={"5": 1, "6": 1, "05": -1})
-    assert (error["param"], error["message"]) == ("logit_bias", "logit_bias names the token 5 twice")
+    assert (error["param"], error["message"]) == ("logit_bias", "logit_bias contains the token 5 twice")

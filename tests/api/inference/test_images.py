@@ -139,7 +139,7 @@ def test_an_address_that_only_this_machine_reaches_is_never_loaded(
     provider.inner_url = address.format(port=inner.port)
     made = create(draw, "fake/as-inner-url")
     assert list(made["response"]) == ["error"], made
-    assert "address" in made["response"]["error"]
+    assert "URL" in made["response"]["error"]
     assert inner.requests == []
     call = draw.call(made["weave_call_id"])
     assert call["exception"] == made["response"]["error"]
@@ -148,20 +148,20 @@ def test_an_address_that_only_this_machine_reaches_is_never_loaded(
 @pytest.mark.parametrize(
     ("model", "inputs", "says"),
     [
-        ("fake/model-missing", {}, "fake answered 404: no such model"),
-        ("fake/model-html", {}, "fake answered no JSON object"),
-        ("fake/model-moved", {}, "fake answered 302"),
-        ("fake/empty", {}, "The provider answered no images"),
-        ("fake/as-text", {}, "no image"),
-        ("fake/as-noise", {}, "no base64"),
-        ("fake/as-lost-url", {}, "The image address answered 404"),
+        ("fake/model-missing", {}, "fake returned 404: no such model"),
+        ("fake/model-html", {}, "fake did not return valid JSON"),
+        ("fake/model-moved", {}, "fake returned 302"),
+        ("fake/empty", {}, "The provider returned no images"),
+        ("fake/as-text", {}, "other than an image"),
+        ("fake/as-noise", {}, "is not base64"),
+        ("fake/as-lost-url", {}, "The image URL returned 404"),
         ("dead/picture", {}, "dead cannot be reached"),
         ("unset/picture", {}, "NO_SUCH_KEY"),
         ("custom::nobody::model", {}, "Could not find"),
         ("", {}, "no model specified"),
         ("fake/picture", {"prompt": " "}, "no prompt specified"),
-        ("fake/picture", {"n": 0}, "from 1 to 10 images"),
-        ("fake/picture", {"n": 11}, "from 1 to 10 images"),
+        ("fake/picture", {"n": 0}, "n must be from 1 to 10"),
+        ("fake/picture", {"n": 11}, "n must be from 1 to 10"),
     ],
 )
 def test_failures_are_answers(draw: Wire, model: str, inputs: Json, says: str) -> None:

@@ -106,11 +106,11 @@ def test_what_can_never_be_served_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.json").write_text("[")
     for settings, told in (
-        ({"model": tmp_path / "nowhere"}, "There is no model folder"),
+        ({"model": tmp_path / "nowhere"}, "Model folder "),
         ({"model": tmp_path / "empty"}, "has no config.json"),
         ({"model": tmp_path / "broken"}, "config.json"),
         ({"adapters": "foo"}, "name=folder"),
-        ({"adapters": f"a={tmp_path / 'empty'}"}, "there is no adapter_config.json"),
+        ({"adapters": f"a={tmp_path / 'empty'}"}, "adapter_config.json not found"),
         ({"alert_webhooks": "ftp://example.com"}, "addresses that begin with https:// or http://"),
         ({"engine_device": "gpu"}, "auto, cpu, cuda or cuda:N"),
     ):

@@ -95,7 +95,7 @@ def test_only_addresses_and_keys_of_the_settings_work(ask: Wire, provider: FakeP
     put(ask, base_url="http://127.0.0.1:9/v1", runtime_ids=[{"id": "a"}])
     assert "setting 'providers'" in complete(ask, "custom::box::a")["error"]
     put(ask, base_url=provider.url, runtime_ids=[{"id": "a"}], api_key_secret="PATH")
-    assert "gives no key 'PATH'" in complete(ask, "custom::box::a")["error"]
+    assert "has no key 'PATH'" in complete(ask, "custom::box::a")["error"]
     assert len(provider.requests) == before
 
 

@@ -54,7 +54,7 @@ def test_the_name_is_taken(training: TrainingWire) -> None:
     for existing in (False, None):
         body = wanted if existing is None else {**wanted, "return_existing": existing}
         refused = training.refused(409, "POST", "/models", body)
-        assert wanted["name"] in refused["detail"] and "exists already" in refused["detail"]
+        assert wanted["name"] in refused["detail"] and "already exists" in refused["detail"]
         assert refused["error"]["type"] == "ConflictError"
     assert training.post("/models", **{**wanted, "project": "other"})["id"] != first["id"]
 

@@ -228,19 +228,23 @@ _NAMES = (Key("agent_name", alias="a"),)
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        ({"measures": [Measure("m", "sum")]}, InvalidRequest, "sum needs a value (measure m)"),
-        ({"measures": [Measure("m", "sum", Value("agent_name"))]}, InvalidRequest, "sum cannot be computed over"),
-        ({"measures": [Measure("m", "count_true", Value("started_at"))]}, InvalidRequest, "of the type datetime"),
-        ({"measures": [Measure("p", "percentile", Value("agent_name"), rank=5)]}, InvalidRequest, "not number"),
+        ({"measures": [Measure("m", "sum")]}, InvalidRequest, "sum requires a value (measure m)"),
+        ({"measures": [Measure("m", "sum", Value("agent_name"))]}, InvalidRequest, "sum cannot be computed for"),
+        (
+            {"measures": [Measure("m", "count_true", Value("started_at"))]},
+            InvalidRequest,
+            "for values of type datetime",
+        ),
+        ({"measures": [Measure("p", "percentile", Value("agent_name"), rank=5)]}, InvalidRequest, "expected number"),
         ({"measures": [Measure("m", "min", Value("nonsense"))]}, InvalidField, "Unknown field: nonsense"),
         ({"measures": [Measure("m", "count", Value("input_messages"))]}, InvalidField, "cannot be used in a query"),
         ({"measures": [Measure("m", "sum", Value("x", "derived"))]}, InvalidField, "Unknown derived value: x"),
         ({"group_by": (Key("started_at", alias="a"),)}, InvalidField, "cannot be grouped by started_at"),
-        ({"sort": [Sort("nonsense")]}, InvalidField, "Invalid sort field: nonsense; known are a, m"),
+        ({"sort": [Sort("nonsense")]}, InvalidField, "Invalid sort field: nonsense; expected one of a, m"),
         (
             {"having": [GroupFilter(_NAMES, Measure("first", "min", Value("started_at")), 1, None)]},
             InvalidRequest,
-            "The bounds of first must be of its type, datetime",
+            "The bounds of first must have its type, datetime",
         ),
     ],
 )
@@ -254,9 +258,9 @@ def test_figures_that_mean_nothing_are_refused(
 
 def test_ranges_of_what_is_no_number_and_orders_without_a_key_are_refused(store: index.AgentSpans) -> None:
     request = SpanAggregate(SpanFilter(PROJECT), group_by=_NAMES)
-    with pytest.raises(InvalidRequest, match="must be a number, not datetime"):
+    with pytest.raises(InvalidRequest, match="must be a number, got datetime"):
         run(store.by_range(request, Measure("m", "min", Value("started_at")), Ranges(5)))
-    with pytest.raises(InvalidField, match="custom_attrs_int needs a key"):
+    with pytest.raises(InvalidField, match="custom_attrs_int requires a key"):
         run(store.page(SpansRequest(SpanFilter(PROJECT), [Sort("custom_attrs_int")])))
 
 

@@ -78,7 +78,7 @@ def test_scores_of_unlike_scales_have_no_mean() -> None:
     rows = {"r": row("r", trial(scores={"exact": True, "judge": {"stars": 4, "ok": True}}))}
     found = compare_rows("run", rows, "base", rows)
     assert list(found.measures) == ["exact", "judge.ok", "judge.stars", "error_share"]
-    with pytest.raises(InvalidRequest, match="`score` is the mean over scorers whose values all lie between 0 and 1"):
+    with pytest.raises(InvalidRequest, match="`score` is the mean over scorers whose values are all between 0 and 1"):
         parse_condition("score < 0").check(found)
 
 

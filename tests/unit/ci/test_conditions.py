@@ -73,5 +73,5 @@ def test_a_condition_decides_on_its_statistic(text: str, failed: bool, value: fl
 
 
 def test_an_unknown_measure_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidRequest, match="names 'scrore'; the runs have: score, latency"):
+    with pytest.raises(InvalidRequest, match="uses an unknown measure 'scrore'; the runs have: score, latency"):
         parse_condition("scrore < 0").check(comparison(score=(1, 1), latency=(1, 1)))

@@ -65,7 +65,7 @@ def test_failed_calls_of_an_earlier_schema_get_their_groups(tmp_path: Path) -> N
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         await stores.clickhouse.insert(STEPS, ("number", "title"), [(CURRENT + 1, "something new")])
-        with pytest.raises(HeddleError, match=f"schema {CURRENT + 1}, this one knows {CURRENT}"):
+        with pytest.raises(HeddleError, match=f"schema {CURRENT + 1}; this version supports {CURRENT}"):
             await migrate(stores.clickhouse, stores.clickhouse.place, stores.control)
 
     two_stores.in_both(tmp_path, work)

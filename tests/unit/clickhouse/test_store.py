@@ -165,7 +165,7 @@ def test_a_store_of_calls_that_takes_no_writes_is_not_ready(tmp_path: Path, monk
         async with opened(tmp_path) as store:
             await store.ping()
             monkeypatch.setattr(scale, "_READ_ONLY", "SELECT 1")
-            with pytest.raises(Unavailable, match="can be read but not written to"):
+            with pytest.raises(Unavailable, match="currently read-only"):
                 await store.ping()
 
     asyncio.run(main())

@@ -217,7 +217,7 @@ def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monk
                 ended["wrong"].id,
                 ended["always"].id,
             ]
-            with pytest.raises(InvalidRequest, match="no state"):
+            with pytest.raises(InvalidRequest, match="Unknown state"):
                 await jobs.query(PROJECT, states=["lost"])
 
     asyncio.run(main())
@@ -309,7 +309,7 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
             jobs.register("fatal", fatal)
             await jobs.start()
             ended = await done(jobs, job)
-            assert ended.state == "failed" and "Given up: the server ended 2 times" in str(ended.error)
+            assert ended.state == "failed" and "Gave up: the server ended 2 times" in str(ended.error)
             assert begun == [], "it was not run again"
 
     asyncio.run(main())

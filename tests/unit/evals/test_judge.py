@@ -85,34 +85,34 @@ def test_a_text_is_the_answer_of_a_judge_of_texts() -> None:
 
 
 def test_an_answer_that_is_no_json_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="judge j: The model answered no JSON: 'good'"):
+    with pytest.raises(InvalidRequest, match="judge j: The model did not return valid JSON: 'good'"):
         asked(made(), "good")
-    with pytest.raises(InvalidRequest, match="answered nothing"):
+    with pytest.raises(InvalidRequest, match="returned an empty answer"):
         asked(made(), " ")
-    with pytest.raises(InvalidRequest, match=r"names \[0\]"):
+    with pytest.raises(InvalidRequest, match=r"uses \[0\]"):
         asked(made(), row={**ROW, "meta": []})
-    with pytest.raises(InvalidRequest, match=r"names \[question\]"):
+    with pytest.raises(InvalidRequest, match=r"uses \[question\]"):
         asked(made(), row={"meta": [1]})
 
 
 @pytest.mark.parametrize(
     ("prompt", "value", "parameters", "reason"),
     [
-        (PROMPT, {}, {"response_format": None}, "response_format is None"),
-        (PROMPT, {}, {"response_format": "json_schema"}, "response_format is 'json_schema'"),
+        (PROMPT, {}, {"response_format": None}, "got None"),
+        (PROMPT, {}, {"response_format": "json_schema"}, "got 'json_schema'"),
         (PROMPT, {}, {"n_times": 2}, "n_times"),
         (PROMPT, {}, {"top_k": 3}, "no parameter 'top_k'"),
         (PROMPT, {"enable_image_input_scoring": True}, {}, "media"),
         (PROMPT, {"media_scoring_json_paths": ["$.a"]}, {}, "media"),
         (PROMPT, {"column_map": [1]}, {}, "column_map"),
         (PROMPT, {"column_map": {"a": 1}}, {}, "column_map"),
-        (None, {}, {}, "neither a text nor messages"),
-        ({"messages": [{"role": "user", "content": 3}]}, {}, {}, "neither a text nor messages"),
-        ("{output.__class__}", {}, {}, "no name of a column"),
-        ("{}", {}, {}, "no name of a column"),
-        ("{output", {}, {}, "cannot be filled in"),
-        ("{output:>1000000000}", {}, {}, "layout"),
-        ("{output:{output}}", {}, {}, "layout"),
+        (None, {}, {}, "neither a string nor messages"),
+        ({"messages": [{"role": "user", "content": 3}]}, {}, {}, "neither a string nor messages"),
+        ("{output.__class__}", {}, {}, "is not a column name"),
+        ("{}", {}, {}, "is not a column name"),
+        ("{output", {}, {}, "cannot be rendered"),
+        ("{output:>1000000000}", {}, {}, "format"),
+        ("{output:{output}}", {}, {}, "format"),
         ("{output!x}", {}, {}, "conversion"),
     ],
 )

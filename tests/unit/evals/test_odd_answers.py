@@ -82,8 +82,8 @@ def test_an_odd_answer_costs_its_row_only(tmp_path: Path, model: Says, answered:
     ("text", "reason"),
     [
         (DEEP, "is nested deeper than"),
-        ('"' + "x" * LONGEST_SCORE + '"', "answered more than"),
-        ("Well said.", "The model answered no JSON"),
+        ('"' + "x" * LONGEST_SCORE + '"', "returned more than"),
+        ("Well said.", "The model did not return valid JSON"),
         ('{"verdict": "fine"}', "What it answered holds no number or truth"),
     ],
 )
@@ -142,7 +142,7 @@ def test_places_do_not_come_to_more_than_memory_has(monkeypatch: pytest.MonkeyPa
     message = {"role": "user", "content": "{row}"}
     assert len(objects.fill_template([message] * 3, values)) == 3
     for bomb in ("{row}" * 4, [message] * 4, "{row:>99}{row:>99}"):
-        with pytest.raises(InvalidRequest, match="come to more than 100 characters"):
+        with pytest.raises(InvalidRequest, match="exceeds 100 characters"):
             objects.fill_template(bomb, values)
 
 

@@ -166,7 +166,7 @@ def test_a_model_that_is_gone_ends_the_run_early(tmp_path: Path, monkeypatch: py
 
     async def test(services: Services, trace: Trace) -> None:
         job = await evaluated(services, await exam(trace, 300), "down")
-        assert job.state == "failed" and "50 rows in a row failed, the last with: nobody there" in str(job.error)
+        assert job.state == "failed" and "50 consecutive rows failed; the last error: nobody there" in str(job.error)
         children = await trace.calls(filter={"parent_ids": [job.id]})
         assert 49 <= len(children) < 60
         status = await trace.post("/evaluations/status", project_id=PROJECT, call_id=job.id)
@@ -210,7 +210,7 @@ def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
         call_id = await services.evaluations.evaluate_model(outside, "team/other", ref, "echo")
         async with asyncio.timeout(60):
             job = await services.jobs.wait("team/other", call_id)
-        assert job.state == "failed" and "may not read objects of 'team/running'" in str(job.error)
+        assert job.state == "failed" and "does not have permission to read objects of 'team/running'" in str(job.error)
         assert await services.jobs.read(PROJECT, call_id) is None
         inside = await evaluated(services, ref, "echo", Caller("ann", (Grant.parse(f"editor:{PROJECT}"),), key_id="k"))
         assert inside.state == "succeeded"
@@ -301,7 +301,10 @@ def test_a_run_whose_rows_are_removed_meanwhile_does_not_pass_for_a_whole_one(
     async def test(services: Services, trace: Trace) -> None:
         model.services, model.trace = services, trace
         job = await evaluated(services, await exam(trace, 40), "echo")
-        assert (job.state, job.error) == ("failed", "Rows of the dataset of exam were removed meanwhile")
+        assert (job.state, job.error) == (
+            "failed",
+            "Rows of the dataset of exam were removed while they were being read",
+        )
 
     with_services(tmp_path, test, model)
 
@@ -325,7 +328,7 @@ def test_new_scores_of_a_run_that_is_deleted_meanwhile_do_not_pass_for_all(tmp_p
             job = await services.jobs.wait(PROJECT, run_id)
         assert deleted and (job.state, job.error) == (
             "failed",
-            f"The evaluation run {source.id!r} was deleted meanwhile",
+            f"The evaluation run {source.id!r} was deleted",
         )
 
     with_services(tmp_path, test, Echo())

@@ -46,17 +46,17 @@ def test_messages_are_filled_inside() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{name.__class__.__mro__}", "no name of a column"),
-        ("{row[answer].append}", "no name of a column"),
-        ("{missing}", r"names \[missing\]"),
-        ("{row[answer][7]}", r"names \[7\]"),
-        ("{row[answer][-1]}", r"names \[-1\]"),
-        ("{name[0]}", r"names \[0\]"),
-        ("{name:.2f}", "does not fit"),
-        ("{name:99999}", "layout"),
-        ("{price:.9999f}", "layout"),
-        ("{", "cannot be filled in"),
-        ("{0}", r"names \[0\]"),
+        ("{name.__class__.__mro__}", "is not a column name"),
+        ("{row[answer].append}", "is not a column name"),
+        ("{missing}", r"uses \[missing\]"),
+        ("{row[answer][7]}", r"uses \[7\]"),
+        ("{row[answer][-1]}", r"uses \[-1\]"),
+        ("{name[0]}", r"uses \[0\]"),
+        ("{name:.2f}", "does not match"),
+        ("{name:99999}", "format"),
+        ("{price:.9999f}", "format"),
+        ("{", "cannot be rendered"),
+        ("{0}", r"uses \[0\]"),
     ],
 )
 def test_what_is_not_there_or_not_allowed_is_refused(text: str, reason: str) -> None:

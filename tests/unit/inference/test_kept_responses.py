@@ -150,7 +150,7 @@ def test_opaque_reasoning_of_a_request_is_bounded() -> None:
     """A few kilobytes stood for sixteen megabytes, as often as they were sent."""
     MessageBuilder().add(reasoning("a" * MOST_REASONING_BYTES, 1), "input")
     with pytest.raises(
-        InvalidRequest, match=r"input\.2\.encrypted_content: opaque reasoning has at most 16777216 bytes"
+        InvalidRequest, match=r"input\.2\.encrypted_content: opaque reasoning can have at most 16777216 bytes"
     ):
         MessageBuilder().add(reasoning("a" * (MOST_REASONING_BYTES // 2), 3), "input")
 

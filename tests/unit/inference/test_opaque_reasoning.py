@@ -23,7 +23,7 @@ def test_what_earlier_versions_wrote_as_a_signature_is_read() -> None:
 def test_all_of_a_request_share_the_bytes() -> None:
     decoder, half = ReasoningDecoder(1 << 20), encode_reasoning("a" * (1 << 19))
     assert [len(decoder.decode(half, "x") or "") for _ in range(2)] == [1 << 19] * 2
-    with pytest.raises(InvalidRequest, match=r"input\.2: opaque reasoning has at most 1048576 bytes a request"):
+    with pytest.raises(InvalidRequest, match=r"input\.2: opaque reasoning can have at most 1048576 bytes per request"):
         decoder.decode(encode_reasoning("b"), "input.2")
 
 

@@ -60,9 +60,9 @@ def test_headers_that_are_not_the_clients_to_set_are_refused(headers: dict[str, 
 def test_answers_that_are_nested_without_end_are_no_json() -> None:
     with FakeProvider() as fake:
         for model in ("model-deep", "model-deep-object"):
-            with pytest.raises(ProviderFailed, match="answered JSON that is nested too deep"):
+            with pytest.raises(ProviderFailed, match="returned JSON that is nested too deep"):
                 asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": model}))
-        with pytest.raises(ProviderFailed, match="p answered 400"):
+        with pytest.raises(ProviderFailed, match="p returned 400"):
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deeply-wrong"}))
 
 
@@ -77,7 +77,7 @@ def test_answers_hold_nothing_that_cannot_be_stored() -> None:
         client = ProviderClient(Provider("p", fake.url))
         answer = asyncio.run(client.complete({**BODY, "model": "model-surrogate"}))
         assert answer == {"model": "\ufffd", "choices": [], "usage": {"total_tokens": None}}
-        with pytest.raises(ProviderFailed, match="p answered 429: \ufffd"):
+        with pytest.raises(ProviderFailed, match="p returned 429: \ufffd"):
             asyncio.run(client.complete({**BODY, "model": "model-oddly-wrong"}))
 
 
@@ -114,12 +114,16 @@ def test_streams_are_read_in_every_form(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "reason", "status"),
     [
-        (_HE, "p broke off its answer", 0),
-        (_END + _HE.replace(b'"delta"', b'"index": 1, "delta"'), "p broke off its answer", 0),
+        (_HE, "p closed the connection before the end of its answer", 0),
+        (
+            _END + _HE.replace(b'"delta"', b'"index": 1, "delta"'),
+            "p closed the connection before the end of its answer",
+            0,
+        ),
         (_HE + b'data: {"choices": [], ' + _BOOM + b"}\n\n", "p: boom", 429),
         (_HE + b'data: {"choices": [{"finish_reason": "error", ' + _BOOM + b"}]}\n\n", "p: boom", 429),
         (_HE + b'event: error\ndata: {"message": "boom"}\n\n', "p: boom", 0),
-        (b"<html>", "p answered no stream of chunks", 0),
+        (b"<html>", "p did not return a stream of chunks", 0),
     ],
     ids=["cut", "one choice cut", "error beside choices", "error of a choice", "event", "page"],
 )
@@ -137,8 +141,8 @@ def test_a_stream_that_fails_in_the_middle_is_no_answer(raw: bytes, reason: str,
     [
         (b"{" + _BOOM + b"}", "p: boom"),
         (b'{"choices": [{"message": null, ' + _BOOM + b"}]}", "p: boom"),
-        (b"{}", "p answered no completion"),
-        (b'{"choices": 5}', "p answered no completion"),
+        (b"{}", "p did not return a completion"),
+        (b'{"choices": 5}', "p did not return a completion"),
     ],
 )
 def test_200_alone_makes_no_answer(raw: bytes, reason: str) -> None:
@@ -182,7 +186,7 @@ def test_answers_are_read_as_far_as_they_may_be_large(is_stream: bool, monkeypat
     with FakeProvider() as fake:
         client = ProviderClient(Provider("p", fake.url))
         asyncio.run(ask(client, 100))
-        with pytest.raises(ProviderFailed, match="p answered more than 100000 bytes"):
+        with pytest.raises(ProviderFailed, match="p returned more than 100000 bytes"):
             asyncio.run(ask(client, 200_000))
 
 
@@ -211,5 +215,5 @@ def test_the_key_comes_from_its_variable_and_the_version_is_a_parameter() -> Non
         (sent,) = fake.requests
     assert sent["path"] == "/v1/chat/completions?api-version=2026-01-01"
     assert (sent["headers"]["Authorization"], sent["headers"]["x-a"]) == ("Bearer k", "b")
-    with pytest.raises(ProviderFailed, match="set the variable P_KEY"):
+    with pytest.raises(ProviderFailed, match="set the environment variable P_KEY"):
         ProviderClient(provider, environment={})

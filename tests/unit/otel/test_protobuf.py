@@ -227,7 +227,7 @@ def test_noise_is_refused_or_read(data: bytes) -> None:
     try:
         decode_spans(data, is_json=False)
     except InvalidRequest as error:
-        assert error.reason.startswith("The body is no ExportTraceServiceRequest")
+        assert error.reason.startswith("The body is not a valid ExportTraceServiceRequest")
 
 
 @pytest.mark.thorough
@@ -277,15 +277,15 @@ def test_values_nested_too_deep_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x0a", "ends within a field"),
-        (b"\x0a\x05ab", "longer than what holds it"),
+        (b"\x0a", "is truncated within a field"),
+        (b"\x0a\x05ab", "longer than the message that contains it"),
         (b"\x0f", "wire type 7"),
         (b"\x00\x01", "field number"),
         (b"\x08" + b"\xff" * 11, "longer than 10 bytes"),
-        (b"\x0a\x02\x12\x09", "longer than what holds it"),
-        (b"\xd3\x06\x08\x01", "ends within a field"),
-        (b"\xd3\x06\xe4\x06", "a group ends that did not begin"),
-        (b"\xd3\x06" * (MAX_GROUPS + 1) + b"\xd4\x06" * (MAX_GROUPS + 1), "nests too deep"),
+        (b"\x0a\x02\x12\x09", "longer than the message that contains it"),
+        (b"\xd3\x06\x08\x01", "is truncated within a field"),
+        (b"\xd3\x06\xe4\x06", "a group ends that was never started"),
+        (b"\xd3\x06" * (MAX_GROUPS + 1) + b"\xd4\x06" * (MAX_GROUPS + 1), "is nested too deeply"),
         (wrapped(b"\x0a\x02\xff\xfe"), "not UTF-8"),
     ],
 )

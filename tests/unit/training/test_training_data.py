@@ -62,7 +62,7 @@ def test_an_uploaded_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b'{"a": 1}\n\n[2]\n', "line 3 is no JSON object"), (b'{"a": 1}\n{"a"', "line 2 is no JSON")],
+    [(b'{"a": 1}\n\n[2]\n', "line 3 is not a JSON object"), (b'{"a": 1}\n{"a"', "line 2 is not valid JSON")],
 )
 def test_a_file_that_is_no_jsonl_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     async def test(services: Services, trace: Trace) -> None:
@@ -86,12 +86,12 @@ def test_a_dataset_is_read(tmp_path: Path) -> None:
             await rows(services, ref, BOUND)
         with pytest.raises(NotFound):
             await rows(services, f"weave:///{PROJECT}/object/none:latest")
-        with pytest.raises(InvalidRequest, match="no Dataset"):
+        with pytest.raises(InvalidRequest, match="not a Dataset"):
             await rows(services, await trace.publish("other", {"x": 1}))
-        with pytest.raises(InvalidRequest, match="row 1 of the dataset is no object"):
+        with pytest.raises(InvalidRequest, match="row 1 of the dataset is not an object"):
             await rows(services, await trace.publish("mixed", {"rows": [{}, 1]}))
         lost = f"weave:///{PROJECT}/table/" + "0" * 64
-        with pytest.raises(NotFound, match="table"):
+        with pytest.raises(NotFound, match="Table"):
             await rows(services, await trace.publish("lost", {"rows": lost}))
 
     with_services(tmp_path, test)
@@ -181,9 +181,9 @@ def test_allowed_addresses_are_read(tmp_path: Path, site: str) -> None:
         assert await rows(services, f"{site}/data/rows") == [{"a": 1}, {"a": 2}]
         with pytest.raises(TooLarge):
             await rows(services, f"{site}/data/rows", max_bytes=3)
-        with pytest.raises(InvalidRequest, match="answered 302"):
+        with pytest.raises(InvalidRequest, match="returned 302"):
             await rows(services, f"{site}/data/moved")
-        with pytest.raises(InvalidRequest, match="answered 404"):
+        with pytest.raises(InvalidRequest, match="returned 404"):
             await rows(services, f"{site}/data/none")
         with pytest.raises(InvalidRequest, match="cannot be read"):
             await rows(services, "https://localhost:1/data/rows")

@@ -119,7 +119,7 @@ def _messages(listed: Sequence[Any]) -> list[Message] | str:
         message = item.get("message", item) if isinstance(item, dict) else None
         role = message.get("role") if isinstance(message, dict) else None
         if role not in _ROLES or message is None:
-            return f"its message {place} has no role of a chat"
+            return f"its message {place} has no valid role"
         sent = _from_parts(message) if isinstance(message.get("parts"), list) else _message(message)
         if isinstance(sent, str):
             return f"its message {place} {sent}"
@@ -134,12 +134,12 @@ def _message(message: Message) -> list[Message] | str:
     if isinstance(content, list):
         parts = [_part(part) for part in content]
         if any(part is None for part in parts):
-            return "has a part that is neither text nor an image of a chat completion"
+            return "has a part that is neither text nor an image"
         known = [part for part in parts if part is not None]
         only_text = all(part["type"] == "text" for part in known)
         sent["content"] = "".join(part["text"] for part in known) if only_text else known
     elif content is not None and not isinstance(content, str):
-        return "has content that is neither a text nor a list of parts"
+        return "has content that is neither a string nor a list of parts"
     if sent.get("content") is None and not sent.get("tool_calls"):
         return "is empty" if message["role"] != "assistant" else [{**sent, "content": ""}]
     return [sent]

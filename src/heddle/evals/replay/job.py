@@ -68,7 +68,7 @@ class Changes:
         """The request to send; raises InvalidRequest where the call does not have what it takes."""
         model = self.model or chat.model
         if model is None:
-            raise InvalidRequest("it names no model, and the replay names none")
+            raise InvalidRequest("neither the call nor the replay names a model")
         made: ChatRequest = {**chat.fields, **self.params, "model": model, "messages": chat.messages}
         if self.params.keys() & {"max_completion_tokens", "max_tokens"}:
             for name in {"max_completion_tokens", "max_tokens"} - self.params.keys():
@@ -103,7 +103,7 @@ async def read_changes(reader: ObjectReader, spec: ReplayCreateReq) -> Changes:
         try:
             template_names(message)
         except ValueError as error:
-            raise InvalidRequest(f"The prompt cannot be filled in: {error}") from None
+            raise InvalidRequest(f"The prompt cannot be rendered: {error}") from None
     return Changes(model, prompt, params)
 
 

@@ -104,7 +104,7 @@ async def dataset(
     await jobs.find(caller, body.project_id, body.id, KIND, "replay")
     items = await store.replays.page(body.id, body.outcomes, None, 0)
     if not items:
-        raise InvalidRequest(f"The replay {body.id} has no call with an outcome of {', '.join(body.outcomes)}")
+        raise InvalidRequest(f"The replay {body.id} has no calls with the outcome {', '.join(body.outcomes)}")
     rows: list[Json] = []
     for start in range(0, len(items), _AT_ONCE):
         calls = await _find_pairs(records, caller, body.project_id, items[start : start + _AT_ONCE])

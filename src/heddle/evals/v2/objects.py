@@ -170,7 +170,7 @@ async def op_read(
     version = await Versions(store, caller, project_id, OPS).read(object_id, digest)
     kind = version.fields.get("weave_type")
     if version.fields.get("_type") != "CustomWeaveType" or not isinstance(kind, dict) or kind.get("type") != "Op":
-        raise InvalidRequest(f"Obj {object_id}:{digest} is no op that this route can read"[:600])
+        raise InvalidRequest(f"Obj {object_id}:{digest} is not an op that this route can read"[:600])
     return answer(await _op_record(records, caller, project_id, version))
 
 

@@ -190,7 +190,7 @@ class Versions:
         """Delete the named versions of an object, all without names; returns how many. Raises NotFound."""
         if names and len(names) > MAX_NAMED:
             raise InvalidRequest(
-                f"{len(names)} versions are to be deleted; please delete {MAX_NAMED} or fewer at a time"
+                f"Delete request contains {len(names)} versions. Please delete {MAX_NAMED} or fewer at a time."
             )
         every = await self._objects.query(self._project, ObjectFilter(object_ids=[object_id]))
         mine = [version for version in every if self._belongs(version)]

@@ -47,9 +47,9 @@ async def fetch_image(url: str, provider_url: str) -> bytes:
         origin = _origin(parts)
         allowed = origin == _origin(urlsplit(provider_url))
     except ValueError:
-        raise ProviderFailed(f"The provider answered an image address that is none: {url[:200]}") from None
+        raise ProviderFailed(f"The provider returned an invalid image URL: {url[:200]}") from None
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ProviderFailed(f"The provider answered an image address that is not http or https: {url[:200]}")
+        raise ProviderFailed(f"The provider returned an image URL that is not http or https: {url[:200]}")
     address = parts.hostname if allowed else await _public_address(parts.hostname, origin[2])
     return await _load(parts, address)
 
@@ -59,7 +59,7 @@ def decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ProviderFailed("The provider answered an image that is no base64") from None
+        raise ProviderFailed("The provider returned an image that is not base64") from None
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:
@@ -71,10 +71,10 @@ async def _public_address(host: str, port: int) -> str:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise ProviderFailed(f"The host of the image address is not known: {host[:200]}") from None
+        raise ProviderFailed(f"The host of the image URL cannot be resolved: {host[:200]}") from None
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses or not all(map(_is_public, addresses)):
-        raise ProviderFailed(f"The image address leads to a non-public address and is not loaded: {host[:200]}")
+        raise ProviderFailed(f"The image URL resolves to a non-public address and is not loaded: {host[:200]}")
     return addresses[0]
 
 
@@ -105,7 +105,7 @@ async def _load(parts: SplitResult, address: str) -> bytes:
             client.stream("GET", place, headers=headers, extensions=extensions) as response,
         ):
             if response.status_code != 200:
-                raise ProviderFailed(f"The image address answered {response.status_code}")
+                raise ProviderFailed(f"The image URL returned {response.status_code}")
             async for part in response.aiter_bytes():
                 content += part
                 if len(content) > MOST_BYTES:
@@ -194,7 +194,7 @@ class ImageRequest(TracedRequest):
                 raise InvalidRequest(f"no {name} specified", param=name)
         count = self._inputs.n
         if count is not None and not 1 <= count <= MOST_IMAGES:
-            raise InvalidRequest(f"n is {count}, from 1 to {MOST_IMAGES} images can be made at once", param="n")
+            raise InvalidRequest(f"n must be from 1 to {MOST_IMAGES}, got {count}", param="n")
         target = await Targets(self.settings, self.tables, self.internal_project).find(self.model, None)
         known = await find_providers(self.settings, self.tables)
         provider = target.provider or known.get(self.settings.image_provider)
@@ -211,7 +211,7 @@ class ImageRequest(TracedRequest):
             data = made.get("data")
             items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
             if not items:
-                raise ProviderFailed("The provider answered no images")
+                raise ProviderFailed("The provider returned no images")
             response["data"] = [await self._store_image(item, provider) for item in items[:MOST_IMAGES]]
             return response
 
@@ -225,7 +225,7 @@ class ImageRequest(TracedRequest):
             content = decode_base64(value) if name == "b64_json" else await fetch_image(value, provider.base_url)
             mimetype = sniff(content)
             if not mimetype.startswith("image/"):
-                raise ProviderFailed("The provider answered something that is no image")
+                raise ProviderFailed("The provider returned something other than an image")
             made = ContentObject(content, mimetype, form)
             for _, file, part in made.files:
                 await self._records.put_file(self.caller, self.project, file, part)

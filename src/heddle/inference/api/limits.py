@@ -123,7 +123,7 @@ async def set_limit(body: LimitReq, request: Request, caller: Admin, store: Stor
     if body.kind == PROJECT:
         caller.open(body.name)
     elif body.name not in {key.id for key in await store.keys.all()} | {LOCAL_KEY}:
-        raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
+        raise ValidationFailed.at(["body", "name"], f"Key {body.name[:100]!r} not found")
     quotas = None if body.quotas is None else _read_quotas(body, request)
     await store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user, quotas)
     (shown,) = (await found.describe_all({(body.kind, body.name)}))["data"]
@@ -136,7 +136,7 @@ def _read_quotas(body: LimitReq, request: Request) -> str:
         quotas = parse_quotas(body.quotas or NONE)
         check_groups(quotas, {route.group for route in request.app.routes if isinstance(route, Route)})
         if body.kind == KEY and any(quota.unit == DISK for quota in quotas):
-            raise ValueError("Projects store data, keys do not: a key has no quota of disk")
+            raise ValueError("A key cannot have a disk quota; set it on a project")
     except ValueError as problem:
         raise ValidationFailed.at(["body", "quotas"], str(problem)) from None
     return show_quotas(quotas)
@@ -144,7 +144,7 @@ def _read_quotas(body: LimitReq, request: Request) -> str:
 
 def _require_unbound(caller: Caller) -> None:
     if not caller.is_operator:
-        raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
+        raise Forbidden("Limits apply to the whole server; an admin key that is not bound to a project is required")
 
 
 def _shown(

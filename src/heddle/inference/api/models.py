@@ -108,7 +108,7 @@ async def unload_lora_adapter(request: Request, caller: BearerAdmin, inference: 
 def _parse_address(name: str, caller: Caller) -> Address:
     address = Address.parse(name)
     if address is None:
-        raise InvalidRequest(f"{name[:200]!r} is no name for an adapter", param="lora_name")
+        raise InvalidRequest(f"{name[:200]!r} is not a valid adapter name", param="lora_name")
     check_reach(address, caller)
     return address
 
@@ -187,5 +187,5 @@ def _find(ids: Sequence[str], given: str | None, name: str) -> int | None:
     if given is None:
         return None
     if given not in ids:
-        raise InvalidRequest(f"{name}: there is no model {given[:200]!r} in the list", param=name)
+        raise InvalidRequest(f"{name}: model {given[:200]!r} is not in the list", param=name)
     return ids.index(given)

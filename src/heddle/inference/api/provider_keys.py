@@ -92,10 +92,10 @@ async def save_provider(
         secret = Secrets(settings).encrypt(body.api_key, place_of(name)) if body.api_key else ""
         hint = body.api_key[-_SHOWN:] if len(body.api_key) > 2 * _SHOWN else ""
     elif before is None:
-        raise InvalidRequest("api_key is missing; an empty text stands for no key", param="api_key")
+        raise InvalidRequest("api_key is required; use an empty string for no key", param="api_key")
     elif before.base_url != base_url and before.secret:
         # Whoever changes the address must not send a key there that they do not know.
-        raise InvalidRequest("A new base_url needs the api_key again", param="api_key")
+        raise InvalidRequest("api_key is required when base_url changes", param="api_key")
     else:
         secret, hint = before.secret, before.hint
     row = ProviderRow(name, base_url, secret, hint, times.now(), caller.user)
@@ -108,7 +108,7 @@ async def delete_provider(name: ProviderName, caller: Admin, store: StoreDep) ->
     """Forget a provider that was entered, and its key; one of the settings of that name is used again."""
     caller.require_operator("Providers")
     if not await store.providers.delete(name, caller.user, times.now()):
-        raise NotFound(f"No provider {name} was entered here")
+        raise NotFound(f"Provider {name} not found among those added here")
     return answer({})
 
 
@@ -120,7 +120,7 @@ async def test_provider(
     caller.require_operator("Providers")
     provider = (await find_providers(settings, store)).get(name)
     if provider is None:
-        raise NotFound(f"There is no provider {name}")
+        raise NotFound(f"Provider {name} not found")
     await store.audit_log.note(caller.user, "provider.test", None, {"name": name, "model": body.model})
     return answer(await _test(provider, body.model))
 

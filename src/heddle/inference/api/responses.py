@@ -83,7 +83,7 @@ def item_page(items: Sequence[Json], limit: int, order: Order, after: str | None
     if after is not None:
         places = [place for place, item in enumerate(ordered) if item["id"] == after]
         if not places:
-            raise InvalidRequest(f"after: there is no item '{after[:100]}'", param="after")
+            raise InvalidRequest(f"after: item '{after[:100]}' not found", param="after")
         ordered = ordered[places[-1] + 1 :]
     page = ordered[:limit]
     return {
@@ -151,7 +151,7 @@ async def retrieve_response(
         assert isinstance(wire, ResponsesWire)
         return streams.answer(caller, _events(wire, found, -1 if starting_after is None else starting_after))
     if starting_after is not None:
-        raise InvalidRequest("starting_after needs stream", param="starting_after")
+        raise InvalidRequest("starting_after requires stream", param="starting_after")
     return plain_answer((await responses.find(owner, response_id)).body)
 
 
@@ -286,7 +286,7 @@ async def create_conversation_items(
     body = await _parsed(AddItems, request)
     if len(body.items) > _MOST_AT_ONCE:
         raise InvalidRequest(
-            f"items has {len(body.items)} entries; at most {_MOST_AT_ONCE} can be added at a time", param="items"
+            f"items has {len(body.items)} entries; at most {_MOST_AT_ONCE} can be added at once", param="items"
         )
     row = await _find(request, caller, store, conversation_id)
     items = _normal(body.items)
@@ -345,7 +345,7 @@ def _normal(items: list[InputItem]) -> list[Json]:
     for number, item in enumerate(items):
         if isinstance(item, ItemReference):
             place = f"items.{number}"
-            raise InvalidRequest(f"{place}: references to other items are not supported here", param=place)
+            raise InvalidRequest(f"{place}: references to other items are not supported", param=place)
     # What cannot be read would be refused in every response of the conversation.
     MessageBuilder().add(items, "items")
     return normal_items(items, new_key())

@@ -79,12 +79,12 @@ async def apply_runtime(
     before = await store.runtimes.read(project_id, runtime_name)
     stored = {} if before is None else before.headers
     if not _ADDRESS.fullmatch(body.base_url):
-        raise InvalidRequest(f"base_url: {body.base_url[:300]!r} is no http or https address", param="base_url")
+        raise InvalidRequest(f"base_url: {body.base_url[:300]!r} is not an http or https URL", param="base_url")
     if len(body.runtime_ids) > MOST_MODELS:
         raise InvalidRequest(f"runtime_ids has {len(body.runtime_ids)} entries, at most {MOST_MODELS} are allowed")
     models = {model.id: model.max_tokens for model in body.runtime_ids}
     if len(models) < len(body.runtime_ids):
-        raise InvalidRequest("runtime_ids names a model twice", param="runtime_ids")
+        raise InvalidRequest("runtime_ids contains a model twice", param="runtime_ids")
     row = RuntimeRow(
         project=project_id,
         name=runtime_name,

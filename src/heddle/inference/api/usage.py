@@ -84,7 +84,7 @@ async def usage(
     last = end or times.to_datetime(times.now()).date()
     first = start or date.fromordinal(max(1, last.toordinal() - _DEFAULT_DAYS))
     if first > last:
-        raise InvalidRequest(f"start ({first}) lies after end ({last})", param="start")
+        raise InvalidRequest(f"start ({first}) must not be after end ({last})", param="start")
     days = (first - _EPOCH).days, (last - _EPOCH).days
     equal = {} if model is None else {"model": model}
     fine = [*_PRICED_BY, *(name for name in by if name not in _PRICED_BY)]

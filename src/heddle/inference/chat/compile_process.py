@@ -103,7 +103,7 @@ def _compile(job: CompileJob) -> Constraint | None:
     calls = job.tools.constraint(tokenizer) if job.tools is not None else None
     if calls is not None and asked is not None:
         raise InvalidRequest(
-            "tool_choice or a strict tool sets the format of the text, so it cannot have another one at the same time",
+            "tool_choice or a strict tool already sets the output format, which cannot be combined with another one",
             param="tool_choice",
         )
     if asked is not None and job.in_channels:
@@ -126,7 +126,7 @@ def _tokenizer(name: str, folder: Path, vocab_size: int, eos: tuple[int, ...]) -
         return grammar_tokenizer(folder / "tokenizer.json", vocab_size, eos)
     except ValueError as error:
         raise InvalidRequest(
-            f"The output cannot be constrained: the tokenizer of {name} fits no grammar ({str(error)[:200]})",
+            f"The output cannot be constrained: the tokenizer of {name} does not support grammars ({str(error)[:200]})",
             param="structured_outputs",
         ) from None
 

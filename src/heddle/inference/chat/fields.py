@@ -58,7 +58,7 @@ def _check_texts(value: Any) -> Any:
     items = value if isinstance(value, list) else [value]
     kinds = {_kind(item) for item in items}
     if not items or len(kinds) > 1 or None in kinds or (kinds == {"token"} and not isinstance(value, list)):
-        raise ValueError("must be a text, a list of texts, a list of token ids, or a list of lists of token ids")
+        raise ValueError("must be a string, a list of strings, a list of token ids, or a list of lists of token ids")
     return value
 
 
@@ -146,4 +146,4 @@ def refuse_ignored(names: Iterable[str], body: Mapping[str, Any]) -> None:
     for name in names:
         if name in _HARMLESS or (name in body and body[name] is None):
             continue
-        raise InvalidRequest(f"{name}: this server would ignore the field, and the request forbids that", param=name)
+        raise InvalidRequest(f"{name}: this server ignores the field, which the request does not allow", param=name)

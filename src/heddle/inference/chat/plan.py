@@ -150,8 +150,8 @@ class Arrival:
         priority = self.priority if self.priority is not None else asked or 0
         if priority and info.scheduling != "priority":
             raise InvalidRequest(
-                f"priority is {priority}, and this server answers first come, first served; "
-                "start it with --scheduling priority",
+                f"priority {priority} is not supported: this server schedules first come, first served; start "
+                "it with --scheduling priority",
                 param="priority",
             )
         if not -(2**31) <= priority < 2**31:
@@ -270,7 +270,7 @@ def _may_constrain(request: ChatRequest) -> bool:
 def _check_engine_fields(request: ChatRequest, model: ServedModel) -> None:
     if request.kv_transfer_params and not model.info.takes_kv_transfer:
         raise InvalidRequest(
-            f"kv_transfer_params: the engine {model.info.name} keeps keys and values to itself",
+            f"kv_transfer_params: the engine {model.info.name} does not support transferring keys and values",
             param="kv_transfer_params",
         )
     unknown = sorted(set(request.xargs or ()) - model.info.xargs)

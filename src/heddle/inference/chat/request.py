@@ -63,7 +63,9 @@ class ConstraintFields(Part):
         wanted = outputs.model_dump(by_alias=True, exclude_none=True) if outputs is not None else {}
         for name, target in given.items():
             if wanted.get(target) not in (None, values[name]):
-                raise InvalidRequest(f"{name} and structured_outputs.{target} are one field and differ", param=name)
+                raise InvalidRequest(
+                    f"{name} and structured_outputs.{target} are the same field but have different values", param=name
+                )
             wanted[target] = values[name]
             self._older_names[f"structured_outputs.{target}"] = name
         if backend is not None:
@@ -124,7 +126,7 @@ class OlderChatFields(Part):
                 raise InvalidRequest("when function_call is used, functions must be set", param="function_call")
             return self
         if self.tools is not None or self.tool_choice is not None:
-            raise InvalidRequest("functions and tools are one field; send tools alone", param="functions")
+            raise InvalidRequest("functions and tools are the same field; send only tools", param="functions")
         self.tools = [Tool(type="function", function=function) for function in functions]
         self.parallel_tool_calls = False
         if isinstance(choice, FunctionChoice):
@@ -250,7 +252,9 @@ def parse_body(model: type[R], body: Any, status: int = 422) -> R:
     """The typed request of any interface for completions; raises ValidationFailed naming each place that is wrong."""
     request = parse_fields(model, body, status)
     if request.engine_xargs and request.vllm_xargs and request.engine_xargs != request.vllm_xargs:
-        raise InvalidRequest("engine_xargs and vllm_xargs are one field and differ", param="engine_xargs")
+        raise InvalidRequest(
+            "engine_xargs and vllm_xargs are the same field but have different values", param="engine_xargs"
+        )
     return request
 
 
@@ -317,12 +321,12 @@ def read_sampling(
     """The sampling of the first choice; raises InvalidRequest naming the field that cannot be done."""
     if request.length_penalty not in (None, 1.0):
         raise _invalid(
-            "length_penalty acts in beam search only, which this server does not do; leave it out or at 1",
+            "length_penalty only applies to beam search, which is not supported; omit it or set it to 1",
             "length_penalty",
         )
     if request.mm_processor_kwargs:
         raise _invalid(
-            "mm_processor_kwargs needs a multimodal model, and the served model takes text only", "mm_processor_kwargs"
+            "mm_processor_kwargs requires a multimodal model; the served model only accepts text", "mm_processor_kwargs"
         )
     if request.stream_options is not None and not request.stream:
         raise _invalid("Stream options can only be defined when `stream=True`.", "stream_options")
@@ -417,7 +421,7 @@ def _max_tokens(request: ChatRequest, prompt_length: int, info: EngineInfo) -> i
     asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     limit = info.max_model_len
     if asked is not None and asked < 1:
-        raise _invalid(f"{name} must be at least 1, got {asked}. Leave it out to get as many as fit.", name)
+        raise _invalid(f"{name} must be at least 1, got {asked}. Omit it to get as many as fit.", name)
     if asked is not None and asked > limit:
         raise _invalid(
             f"{name}={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens.", name
@@ -454,14 +458,14 @@ def _repetition(request: ChatRequest) -> RepetitionRule | None:
         return None
     if rule.min_pattern_size < 0 or rule.max_pattern_size < rule.min_pattern_size:
         raise _invalid(
-            "max_pattern_size and min_pattern_size must be at least 0, with min_pattern_size <= max_pattern_size; "
-            "both 0 is off.",
+            "max_pattern_size and min_pattern_size must be at least 0, with min_pattern_size <= "
+            "max_pattern_size; set both to 0 to disable it.",
             "repetition_detection",
         )
     if rule.max_pattern_size == 0:
         return None
     if rule.min_count < 2:
-        raise _invalid("min_count must be at least 2; max_pattern_size 0 is off.", "repetition_detection")
+        raise _invalid("min_count must be at least 2; set max_pattern_size to 0 to disable it.", "repetition_detection")
     return RepetitionRule(rule.max_pattern_size, rule.min_pattern_size, rule.min_count)
 
 
@@ -485,5 +489,5 @@ def _bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
     ids = known_ids("logit_bias", [int(key) for key in bias], vocab_size)
     if len(set(ids)) < len(ids):
         twice = next(token for token, count in Counter(ids).items() if count > 1)
-        raise _invalid(f"logit_bias names the token {twice} twice", "logit_bias")
+        raise _invalid(f"logit_bias contains the token {twice} twice", "logit_bias")
     return {int(key): max(-100.0, min(100.0, value)) for key, value in bias.items()}

@@ -214,15 +214,18 @@ def _find_problems(
     if not all(prompts):
         yield "prompt must not be empty", "prompt"
     if len(prompts) * choices > MOST_CHOICES:
-        yield f"prompt: {len(prompts)} prompts with n={choices} are more than {MOST_CHOICES} choices", "prompt"
+        yield f"prompt: {len(prompts)} prompts with n={choices} exceed {MOST_CHOICES} choices", "prompt"
     if request.suffix:
         yield (
-            "suffix: the model writes only what follows; to fill a gap, put the marks that it was trained with "
+            "suffix is not supported; to fill in the middle, put the markers that the model was trained with "
             "(such as <|fim_prefix|>) into the prompt",
             "suffix",
         )
     if request.best_of is not None and request.best_of != choices:
-        yield f"best_of={request.best_of}: every choice is returned, so it must be n={choices} or left out", "best_of"
+        yield (
+            f"best_of={request.best_of}: every choice is returned, so it must equal n={choices} or be omitted",
+            "best_of",
+        )
 
 
 TEXT = TextWire()

@@ -169,10 +169,12 @@ class Conversation:
             return "\n".join(filter(None, parts))
         if block.type == "image":
             raise InvalidRequest(
-                f"{at}: a block of type 'image' needs a multimodal model; this model reads text only", param=at
+                f"{at}: a block of type 'image' requires a multimodal model; this model only reads text", param=at
             )
-        known = "text, document, search_result, tool_use, tool_result, thinking and redacted_thinking"
-        raise InvalidRequest(f"{at}: a block of type '{block.type}' cannot stand here; known are {known}", param=at)
+        known = "text, document, search_result, tool_use, tool_result, thinking or redacted_thinking"
+        raise InvalidRequest(
+            f"{at}: a block of type '{block.type}' is not allowed here; expected one of {known}", param=at
+        )
 
     def _document(self, block: ContentBlock, at: str) -> str:
         source = block.source if isinstance(block.source, dict) else {}
@@ -185,7 +187,8 @@ class Conversation:
             texts = self.texts(_read_blocks(content, place), place)
         else:
             raise InvalidRequest(
-                f"{at}: a document of type '{source.get('type')}' needs a multimodal model; this model reads text only",
+                f"{at}: a document of type '{source.get('type')}' requires a multimodal model; this model "
+                "only reads text",
                 param=at,
             )
         context = (block.model_extra or {}).get("context")

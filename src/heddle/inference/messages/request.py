@@ -104,14 +104,18 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
         raise InvalidRequest(f"max_tokens must be at least 1, got {request.max_tokens}", param="max_tokens")
     if request.thread is not None:
         raise InvalidRequest(
-            "thread: conversations are not held here; send all messages without it",
+            "thread is not supported: conversations are not stored; send all messages instead",
             param="thread",
             details={"error_code": "thread_unsupported_request", "unsupported": []},
         )
     if request.container is not None:
-        raise InvalidRequest("container: no programs or skills run on this server", param="container")
+        raise InvalidRequest(
+            "container is not supported: this server does not run programs or skills", param="container"
+        )
     if request.mcp_servers:
-        raise InvalidRequest("mcp_servers: this server connects to no MCP servers", param="mcp_servers")
+        raise InvalidRequest(
+            "mcp_servers is not supported: this server does not connect to MCP servers", param="mcp_servers"
+        )
     conversation = read_conversation(request.messages, request.system)
     user, session = read_user(request.metadata.user_id if request.metadata is not None else None)
     output = request.output_config or OutputConfig()
@@ -157,7 +161,7 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
 def _tool(tool: InputTool, at: str) -> Tool:
     if tool.type not in (None, "custom"):
         raise InvalidRequest(
-            f"{at}: a tool of type '{tool.type}' is not known here; describe tools of your own with input_schema",
+            f"{at}: a tool of type '{tool.type}' is not supported; describe your own tools with input_schema",
             param=f"{at}.type",
         )
     if tool.input_schema is None:

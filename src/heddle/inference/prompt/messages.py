@@ -50,7 +50,7 @@ class ContentPart(LazyModel):
     def _has_its_text(self) -> Self:
         key = TEXT_KEYS.get(self.type)
         if key is not None and getattr(self, key) is None:
-            raise ValueError(f"a content part of type '{self.type}' needs '{key}'")
+            raise ValueError(f"a content part of type '{self.type}' requires '{key}'")
         return self
 
 
@@ -146,10 +146,11 @@ def _part_text(part: ContentPart, at: str) -> str:
         return text
     if part.type in MEDIA_TYPES:
         raise InvalidRequest(
-            f"{at}: a content part of type '{part.type}' needs a multimodal model; this model reads text only", param=at
+            f"{at}: a content part of type '{part.type}' requires a multimodal model; this model only reads text",
+            param=at,
         )
     known = ", ".join(f"'{name}'" for name in TEXT_KEYS)
-    raise InvalidRequest(f"{at}: unknown content part type '{part.type}'; known are {known}", param=at)
+    raise InvalidRequest(f"{at}: unknown content part type '{part.type}'; expected one of {known}", param=at)
 
 
 def _function(call: FunctionCall) -> Json:

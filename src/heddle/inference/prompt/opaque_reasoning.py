@@ -32,7 +32,9 @@ class ReasoningDecoder:
             text = inflater.decompress(packed, self._bytes_left + 1)  # 0 would mean without a limit
             self._bytes_left -= len(text)
             if self._bytes_left < 0:
-                raise InvalidRequest(f"{at}: opaque reasoning has at most {self._most_bytes} bytes a request", param=at)
+                raise InvalidRequest(
+                    f"{at}: opaque reasoning can have at most {self._most_bytes} bytes per request", param=at
+                )
             return text.decode("utf-8", "surrogatepass") if inflater.eof else None
         except (ValueError, zlib.error, binascii.Error):
             return None

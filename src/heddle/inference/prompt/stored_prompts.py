@@ -42,7 +42,7 @@ async def _messages(store: Store, caller: Caller, project: str, prompt: str) -> 
         shown = refs.to_external(prompt) if prompt.startswith(refs.INTERNAL) else prompt
         raise NotFound(f"Failed to resolve prompt: {shown[:500]} not found")
     if found.base_object_class not in _CLASSES and found.leaf_object_class not in _CLASSES:
-        raise InvalidRequest(f"Failed to resolve prompt: {name} is no prompt but {found.base_object_class}")
+        raise InvalidRequest(f"Failed to resolve prompt: {name} is not a prompt but {found.base_object_class}")
     value = orjson.loads(found.val or "{}")
     content = value.get("content")
     messages = value.get("messages")
@@ -61,9 +61,9 @@ def _locate(caller: Caller, project: str, prompt: str) -> tuple[str, str, str]:
     ref = refs.parse(prompt)
     owner = refs.external_project(ref.project)
     if ref.kind != "object" or owner is None:
-        raise InvalidRequest(f"Failed to resolve prompt: {refs.to_external(prompt)[:500]} names no object")
+        raise InvalidRequest(f"Failed to resolve prompt: {refs.to_external(prompt)[:500]} is not a ref of an object")
     if not caller.may_read(owner):
-        raise Forbidden(f"The key of user '{caller.user}' may not read prompts of '{owner}'")
+        raise Forbidden(f"The key of user '{caller.user}' does not have permission to read prompts of '{owner}'")
     return ref.project, ref.name, ref.version
 
 
@@ -88,7 +88,7 @@ class _Filling:
         if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
             shown = repr(str(name)[:200])
             raise InvalidRequest(
-                f"Failed to resolve prompt: the placeholder {shown} needs a list of messages in template_vars"
+                f"Failed to resolve prompt: the placeholder {shown} requires a list of messages in template_vars"
             )
         self._count(_CHARS_OF_MESSAGE * len(given))
         return [self._fill(item, False) for item in given]
@@ -125,4 +125,4 @@ class _Filling:
     def _count(self, chars: int) -> None:
         self._left -= chars
         if self._left < 0:
-            raise InvalidRequest(f"template_vars put more than {_MOST_CHARS} characters in", param="template_vars")
+            raise InvalidRequest(f"the values of template_vars exceed {_MOST_CHARS} characters", param="template_vars")

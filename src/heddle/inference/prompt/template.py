@@ -97,8 +97,8 @@ def build_prompt(
     """
     if add_generation_prompt and continue_final_message:
         raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; to continue the final message, set "
-            "add_generation_prompt to false",
+            "continue_final_message and add_generation_prompt cannot both be true; to continue the final "
+            "message, set add_generation_prompt to false",
             param="continue_final_message",
         )
     fields = {"add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
@@ -179,7 +179,7 @@ class _FinalMessage:
         before, mark, _ = text.rpartition(self._mark)
         if not mark:
             raise InvalidRequest(
-                "continue_final_message: the chat template does not write the last message as it is",
+                "continue_final_message: the chat template changes the last message, so it cannot be continued",
                 param="continue_final_message",
             )
         return before
@@ -242,7 +242,7 @@ def _check_use(
     """Refuse tools that the template has no place for, and roles that the model's own template skips."""
     if tools and "tools" not in rendered.names:
         whose = "sent" if chosen.from_request else "of this model"
-        raise InvalidRequest(f"tools: the chat template {whose} has no place for tools", param="tools")
+        raise InvalidRequest(f"tools: the chat template {whose} does not support tools", param="tools")
     if chosen.from_request:
         return
     for index, message in enumerate(messages):
@@ -251,7 +251,7 @@ def _check_use(
         for content in filter(None, map(str.strip, content_texts(message))):
             if content not in text and json.dumps(content, ensure_ascii=False)[1:-1] not in text:
                 raise InvalidRequest(
-                    f"messages.{index}: the chat template of this model has no place for the role '{message['role']}'",
+                    f"messages.{index}: the chat template of this model does not support the role '{message['role']}'",
                     param=f"messages.{index}.role",
                 )
 

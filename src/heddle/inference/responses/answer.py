@@ -353,7 +353,7 @@ class ResponsesWire(Wire):
         else:
             builder.add(self.items, "input")
         if not builder.messages:
-            raise InvalidRequest("input is empty: send a text or at least one item", param="input")
+            raise InvalidRequest("input is empty: send a string or at least one item", param="input")
         parsed = ParsedRequest(
             chat=chat_request(request, builder.messages),
             make_answer=partial(ResponsesAnswer, request, self.key),

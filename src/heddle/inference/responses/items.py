@@ -122,7 +122,7 @@ def check_types(items: Any, at: str = "input") -> None:
             known = ", ".join(ITEM_TYPES)
             place = f"{at}.{number}.type"
             raise InvalidRequest(
-                f"{place}: items of type '{kind[:100]}' are not supported; known are {known}", param=place
+                f"{place}: items of type '{kind[:100]}' are not supported; expected one of {known}", param=place
             )
         for key in ("content", "output"):
             parts = item.get(key)
@@ -131,7 +131,7 @@ def check_types(items: Any, at: str = "input") -> None:
                 if isinstance(named, str) and named in MEDIA_TYPES:
                     place = f"{at}.{number}.{key}.{index}"
                     raise InvalidRequest(
-                        f"{place}: '{named}' needs a multimodal model; this model reads text only", param=place
+                        f"{place}: '{named}' requires a multimodal model; this model only reads text", param=place
                     )
 
 
@@ -255,6 +255,6 @@ class MessageBuilder:
             at = f"{place}.encrypted_content"
             text = self._opaque.decode(item.encrypted_content, at)
             if text is None:
-                raise InvalidRequest(f"{at} was not made by this server", param=at)
+                raise InvalidRequest(f"{at} was not created by this server", param=at)
             return text
         return "\n\n".join(part.text for part in item.summary)

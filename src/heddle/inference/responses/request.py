@@ -210,7 +210,8 @@ def _check_tools(body: dict[str, Any]) -> None:
         if isinstance(kind, str) and kind != "function":
             place = f"tools.{number}.type"
             raise _refuse(
-                f"{place}: the tool '{kind[:100]}' is not supported; this server has tools of type 'function' only",
+                f"{place}: the tool '{kind[:100]}' is not supported; this server only supports tools of type "
+                "'function'",
                 place,
             )
     choice = body.get("tool_choice")
@@ -221,25 +222,25 @@ def _check_tools(body: dict[str, Any]) -> None:
 
 def _check_fields(request: ResponsesRequest) -> None:
     if request.prompt is not None:
-        raise _refuse("prompt: templates that are stored with OpenAI are not known here; send instructions", "prompt")
+        raise _refuse("prompt: templates stored with OpenAI are not available; use instructions", "prompt")
     if request.context_management:
         raise _refuse("context_management: this server does not compact conversations", "context_management")
     if request.previous_response_id is not None and request.conversation is not None:
-        raise _refuse("previous_response_id and conversation exclude each other", "previous_response_id")
+        raise _refuse("previous_response_id and conversation cannot be used together", "previous_response_id")
     if request.input is None and request.previous_response_id is None and request.conversation is None:
-        raise _refuse("input is missing: send a text or a list of items", "input")
+        raise _refuse("input is missing: send a string or a list of items", "input")
     if request.background and not request.is_stored:
-        raise _refuse("background needs store: a response that is not stored could not be retrieved", "background")
+        raise _refuse("background requires store, as a response that is not stored cannot be retrieved", "background")
     strange = [name for name in request.include or () if name not in INCLUDABLE]
     if strange:
-        raise _refuse(f"include: '{strange[0][:100]}' is unknown; known are {', '.join(INCLUDABLE)}", "include")
+        raise _refuse(f"include: '{strange[0][:100]}' is unknown; expected one of {', '.join(INCLUDABLE)}", "include")
     if request.summary == "concise":
         raise _refuse(
-            "reasoning.summary: no model writes summaries here; 'auto' and 'detailed' give the reasoning as a whole",
+            "reasoning.summary: summaries are not supported; 'auto' and 'detailed' return the full reasoning",
             "reasoning.summary",
         )
     if request.stream_options is not None and not request.stream:
-        raise _refuse("stream_options need stream", "stream_options")
+        raise _refuse("stream_options requires stream", "stream_options")
     check_metadata(request.metadata)
 
 
@@ -252,7 +253,7 @@ def check_metadata(metadata: dict[str, str] | None) -> None:
     for key, value in metadata.items():
         if len(key) > _METADATA_KEY or len(value) > _METADATA_VALUE:
             raise _refuse(
-                f"metadata: keys have at most {_METADATA_KEY} characters and values {_METADATA_VALUE}", "metadata"
+                f"metadata: keys can have at most {_METADATA_KEY} characters and values {_METADATA_VALUE}", "metadata"
             )
 
 
@@ -277,7 +278,7 @@ def chat_request(request: ResponsesRequest, messages: list[ChatMessage]) -> Chat
         fields["tools"] = [make_tool(*parts) for parts in given]
         fields["tool_choice"] = _chat_choice(request)
     elif request.tool_choice not in (None, "none", "auto"):
-        raise _refuse("tool_choice needs tools", "tool_choice")
+        raise _refuse("tool_choice requires tools", "tool_choice")
     form = request.text.format if request.text is not None else None
     if form is not None and form.type != "text":
         fields["response_format"] = _chat_format(form)

@@ -177,7 +177,7 @@ class Responses:
             stored = rows.get(key or "", {}).get(item.id)
             if stored is None:
                 place = f"input.{number}.id"
-                raise InvalidRequest(f"{place}: there is no stored item '{item.id[:100]}'", param=place)
+                raise InvalidRequest(f"{place}: item '{item.id[:100]}' not found", param=place)
             found += ITEMS.validate_python([stored])
         return found
 
@@ -214,7 +214,9 @@ class Responses:
         self, wire: ResponsesWire, row: ResponseRow, body: Any, arrival: Arrival
     ) -> Background:
         """Admit a response, store it as queued, and let it run; raises HeddleError, and then nothing is left."""
-        busy = Busy(f"{_MOST_BACKGROUND} responses of this project are at work in the background", retry_after=5)
+        busy = Busy(
+            f"{_MOST_BACKGROUND} responses of this project are already running in the background", retry_after=5
+        )
         if await self._rows.count_open(row.owner) >= _MOST_BACKGROUND:
             raise busy
         running = await self._inference.admit(wire, body, arrival)
@@ -288,7 +290,7 @@ class Responses:
         found = self._background.get(response_id)
         if found is None:
             raise InvalidRequest(
-                "stream: the events of this response are not kept; retrieve it without stream", param="stream"
+                "stream: the events of this response are not stored; retrieve it without stream", param="stream"
             )
         return found
 
@@ -366,4 +368,4 @@ ResponsesDep = Annotated[Responses, Depends(Service("responses"))]
 def check_length(chars: int, param: str) -> None:
     """Raise InvalidRequest for a conversation or chain that is too long to be continued: all of it is read then."""
     if chars > MOST_CHARS:
-        raise InvalidRequest(f"{param} holds more than {MOST_CHARS} characters; begin a new one", param=param)
+        raise InvalidRequest(f"{param} has more than {MOST_CHARS} characters; start a new one", param=param)

@@ -27,7 +27,7 @@ def read_number(value: Any, place: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise Refused(place, "must be a number")
     if abs(value) > EXACT_INTEGER:
-        raise Refused(place, "must lie within ±9007199254740992 (2^53)")
+        raise Refused(place, "must be within ±9007199254740992 (2^53)")
     if 0 < abs(value) < 1e-9:
         raise Refused(place, "must be 0 or at least 1e-9 in size")
     return int(value) if float(value).is_integer() else value
@@ -156,7 +156,7 @@ def _check_bytes(text: str, limit: int, param: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise refusal(param, "holds half of a surrogate pair, which is no character") from None
+        raise refusal(param, "contains an unpaired surrogate") from None
     if size > limit:
         raise refusal(param, f"is {size} bytes long; the limit is {limit}")
 
@@ -238,14 +238,14 @@ def check_step(value: int | float, place: str) -> None:
     try:
         _check_step(Decimal(str(value)))
     except Refused:
-        raise Refused(place, f"must be at most {LARGEST_STEP} in units of its last decimal") from None
+        raise Refused(place, f"must be at most {LARGEST_STEP} in units of its last decimal place") from None
 
 
 def _check_step(step: Decimal) -> None:
     _sign, digits, exponent = step.normalize().as_tuple()
     size = int("".join(map(str, digits))) * 10 ** max(int(exponent), 0)
     if size > LARGEST_STEP:
-        raise Refused("multipleOf", f"the least common multiple of its steps has to stay below {LARGEST_STEP}")
+        raise Refused("multipleOf", f"the least common multiple of its steps must be below {LARGEST_STEP}")
 
 
 def _make_inclusive(built: dict[str, Any], exclusive: str, inclusive: str, direction: int) -> None:

@@ -154,7 +154,7 @@ def _parse(text: str, param: str) -> Any:
         raise refusal(param, f"is not JSON: {shorten(str(error))}") from None
     allowed = dict | bool if param.endswith(".json") else dict
     if not isinstance(value, allowed):
-        raise refusal(param, "must be the text of a JSON object")
+        raise refusal(param, "must be a JSON object as a string")
     return value
 
 
@@ -168,19 +168,19 @@ def _check_backend(wanted: StructuredOutputs) -> None:
         return
     param = f"{FIELD}._backend"
     if name not in FOREIGN:
-        raise refusal(param, f"{shorten(repr(name))} is not known; use {', '.join(OURS)}")
+        raise refusal(param, f"unknown backend {shorten(repr(name))}; expected one of {', '.join(OURS)}")
     if not wanted.backend_was_auto:
-        raise refusal(param, f"{name!r} is not installed here; use {', '.join(OURS)}")
+        raise refusal(param, f"{name!r} is not installed; use one of {', '.join(OURS)}")
     if wanted.disable_fallback:
-        raise refusal(param, f"{name!r} is not installed here, and disable_fallback forbids another")
+        raise refusal(param, f"{name!r} is not installed, and disable_fallback does not allow another")
 
 
 def _read_style(wanted: StructuredOutputs, kind: str) -> JsonStyle:
     switched = [name for name in JSON_SWITCHES if getattr(wanted, name)]
     if switched and kind not in ("json", "json_object", "structural_tag"):
-        raise refusal(f"{FIELD}.{switched[0]}", f"acts on JSON only; the constraint is {kind}")
+        raise refusal(f"{FIELD}.{switched[0]}", f"only applies to JSON; the constraint is {kind}")
     if wanted.disable_additional_properties and kind == "json_object":
-        raise refusal(f"{FIELD}.disable_additional_properties", "needs a schema; json_object has none")
+        raise refusal(f"{FIELD}.disable_additional_properties", "requires a schema; json_object has none")
     gap = JsonStyle().gap
     if wanted.whitespace_pattern is not None:
         gap = _gap(wanted.whitespace_pattern)
@@ -198,7 +198,7 @@ def _gap(pattern: str) -> str | None:
     gap = translate_pattern(pattern).replace(r" \t\n\r\f\x0b", r" \t\n\r")
     check_grammar(_strings(gap, ".*"), None, param)
     if not find_failure(_strings(gap, r"[^ \t\n\r]"), None):
-        raise refusal(param, "matches more than blanks, tabs and line breaks; the output would not be JSON")
+        raise refusal(param, "matches more than spaces, tabs and line breaks; the output would not be JSON")
     return None if find_failure(_strings(gap, ".|\n"), None) else gap
 
 
@@ -219,9 +219,9 @@ def _build_grammar(kind: str, value: Any, style: JsonStyle, param: str, tokenize
             return lark.whole_grammar(f"start: /{llguidance().regex_to_lark(value)}/")
         case "choice":
             if not value:
-                raise refusal(param, "must name at least one text")
+                raise refusal(param, "must have at least one string")
             if len(value) > MAX_CHOICES:
-                raise refusal(param, f"has {len(value)} texts; the limit is {MAX_CHOICES}")
+                raise refusal(param, f"has {len(value)} strings; the limit is {MAX_CHOICES}")
             check_size(value, param)
             return lark.whole_grammar("start: CHOICE\nCHOICE: " + " | ".join(lark.literal(text) for text in value))
         case "grammar":

@@ -73,7 +73,7 @@ def llguidance() -> ModuleType:
     try:
         return import_module("llguidance")
     except ImportError:
-        raise ExtraMissing(f"structured outputs need llguidance: {install_command('inference')}") from None
+        raise ExtraMissing(f"structured outputs require llguidance: {install_command('inference')}") from None
 
 
 def grammar_tokenizer(file: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> "LLTokenizer":

@@ -108,4 +108,4 @@ def _from_ebnf(grammar: str, param: str) -> str:
     try:
         return str(any_to_lark(grammar))
     except Exception as error:  # the converter raises the bare class
-        raise refusal(param, f"broken EBNF: {shorten(' '.join(str(error).split()), 200)}") from None
+        raise refusal(param, f"invalid EBNF: {shorten(' '.join(str(error).split()), 200)}") from None

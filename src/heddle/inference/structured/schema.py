@@ -162,7 +162,7 @@ class _Reader:
         references = {name: list(_references(item)) for name, item in self.definitions.items()}
         longest = chain_length(list(_references(top)), references)
         if longest > MAX_REFERENCE_CHAIN:
-            raise Refused("$ref", f"{longest} references lead on in a row; the limit is {MAX_REFERENCE_CHAIN}")
+            raise Refused("$ref", f"{longest} references follow each other; the limit is {MAX_REFERENCE_CHAIN}")
         self.numbers.finish()
         if top is False or not has_finite_value(top, self.definitions):
             raise Refused("#", "no finite value is valid under this schema")
@@ -197,7 +197,7 @@ class _Reader:
         if least <= len(built.get("required", ())):
             built.pop("minProperties", None)
         elif least > 1:
-            raise Refused(f"{place}/minProperties", "beyond 1 it can only be enforced through required")
+            raise Refused(f"{place}/minProperties", "values above 1 can only be enforced with required")
         if self.close_objects and _speaks_of_objects(built):
             built.setdefault("additionalProperties", False)
         return built
@@ -212,7 +212,7 @@ class _Reader:
                 built[keyword] = [self.read(item, f"{place}/{index}", depth) for index, item in items]
             case "items" | "additionalProperties":
                 if isinstance(value, list):
-                    raise Refused(place, "a list of schemas belongs into prefixItems in draft 2020-12")
+                    raise Refused(place, "use prefixItems for a list of schemas, as in draft 2020-12")
                 built[keyword] = self.read(value, place, depth)
             case "properties":
                 named = read_object(value, place).items()
@@ -223,7 +223,7 @@ class _Reader:
                     raise Refused(place, f"has {len(named)} patterns; the limit is {MAX_PATTERNS}")
                 built[keyword] = {translate_pattern(name): self.read(i, f"{place}/{name}", depth) for name, i in named}
                 if len(built[keyword]) < len(named):
-                    raise Refused(place, "two patterns mean the same")
+                    raise Refused(place, "two patterns are equivalent")
             case "$ref":
                 pointer = self._pointer(read_text(value, place), place)
                 self.resolve({"$ref": pointer})
@@ -233,7 +233,7 @@ class _Reader:
                 built[keyword] = f"#/$defs/{self.names[pointer]}"
             case "$id":
                 if place != "#/$id":
-                    raise Refused(place, "only the root may have an $id")
+                    raise Refused(place, "only the root can have an $id")
                 read_text(value, place)
             case "pattern":
                 _add_pattern(built, translate_pattern(read_text(value, place)))
@@ -268,7 +268,7 @@ class _Reader:
         if pair:
             raise Refused(
                 place,
-                f"branches {pair[0]} and {pair[1]} are not provably exclusive; use anyOf, "
+                f"branches {pair[0]} and {pair[1]} may overlap; use anyOf, "
                 "or give them different types or a property with different constants",
             )
 
@@ -278,7 +278,7 @@ class _Reader:
         if names is True or (isinstance(names, dict) and not set(names) - ANNOTATIONS - {"type"}):
             return
         if {"properties", "patternProperties"} & set(built):
-            raise Refused(place, "together with properties or patternProperties it cannot be enforced")
+            raise Refused(place, "it cannot be enforced together with properties or patternProperties")
         item = built.get("additionalProperties", True)
         keywords = set(names) - ANNOTATIONS - {"type"} if isinstance(names, dict) else set()
         if isinstance(names, dict) and keywords == {"pattern"}:
@@ -287,7 +287,7 @@ class _Reader:
             allowed = read_list(names["enum"], place) if "enum" in names else [names["const"]]
             built["properties"] = {name: item for name in allowed if isinstance(name, str)}
         else:
-            raise Refused(place, "only enum, const or pattern alone can be enforced on names")
+            raise Refused(place, "only a single enum, const or pattern can be enforced on property names")
         built["additionalProperties"] = False
 
     def _pointer(self, reference: str, place: str) -> str:
@@ -319,7 +319,7 @@ class _Reader:
             if not isinstance(schema, dict) or set(schema) - ANNOTATIONS != {"$ref"}:
                 return schema
             schema = self._target(self._pointer(read_text(schema["$ref"], "$ref"), "$ref"))
-        raise Refused("$ref", "references go round in a circle")
+        raise Refused("$ref", "the references are circular")
 
 
 def _add_format(built: SchemaObject, name: str, place: str) -> None:
@@ -329,7 +329,7 @@ def _add_format(built: SchemaObject, name: str, place: str) -> None:
     elif name in FORMATS:
         _add_pattern(built, f"^(?:{FORMATS[name]})$")
     elif name not in HINTS:
-        raise Refused(place, f"{shorten(repr(name))} is none of the formats that can be enforced")
+        raise Refused(place, f"{shorten(repr(name))} is not a format that can be enforced")
 
 
 def _all_of(built: SchemaObject, conditions: Sequence[Schema]) -> None:

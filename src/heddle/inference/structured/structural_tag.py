@@ -60,7 +60,7 @@ class _Translator:
                 {"type": "triggered_tags", "triggers": tag.get("triggers"), "tags": tags}, "structures", None, 0
             )
         else:
-            raise Refused("structural_tag", "needs 'format', or 'structures' with 'triggers'")
+            raise Refused("structural_tag", "requires 'format', or 'structures' with 'triggers'")
         lark = f"start: {start}\n" + "\n".join(self.rules)
         return whole_grammar(lark, self.others)
 
@@ -81,7 +81,7 @@ class _Translator:
         kind = read_object(node, place).get("type")
         translate = _NODES.get(kind) if isinstance(kind, str) else None
         if translate is None:
-            raise Refused(place, f"{shorten(repr(kind))} is not a node type; known are {', '.join(_NODES)}")
+            raise Refused(place, f"{shorten(repr(kind))} is not a node type; expected one of {', '.join(_NODES)}")
         if depth > MAX_DEPTH:
             raise Refused(place, f"nested more than {MAX_DEPTH} levels deep")
         return translate(self, node, place, ends, depth + 1)
@@ -99,7 +99,7 @@ class _Translator:
         if node.get("style", "json") != "json":
             raise Refused(f"{place}/style", "only 'json' is supported")
         if node.get("any_order", False) is not False:
-            raise Refused(f"{place}/any_order", "is not supported: properties come in the order of the schema")
+            raise Refused(f"{place}/any_order", "is not supported: properties are generated in the order of the schema")
         if not isinstance(node.get("json_schema"), dict | bool):
             raise Refused(f"{place}/json_schema", "must be a schema")
         return self.add_ends(self.rule(json_rule(node["json_schema"], self.style, self.param)), ends)
@@ -129,7 +129,7 @@ class _Translator:
         if ends is None:
             return self.terminal(text_without(excludes) + length)
         if "" in ends:
-            raise Refused("end", "may not be empty after a part that can hold any text")
+            raise Refused("end", "must not be empty after a part that can contain any text")
         text = self.terminal(text_without([*excludes, *ends] if limit is not None else excludes) + length)
         return self.rule(f"{text} {one_of(ends)}", "[lazy]")
 
@@ -142,7 +142,7 @@ class _Translator:
             last = index == len(elements) - 1
             if not last and _is_free(element):
                 raise Refused(
-                    f"{place}/elements/{index}", "a part that can hold any text must come last, or stand in a tag"
+                    f"{place}/elements/{index}", "a part that can contain any text must be last, or inside a tag"
                 )
             parts.append(self.node(element, f"{place}/elements/{index}", ends if last else None, depth))
         return self.rule(" ".join(parts))
@@ -157,7 +157,7 @@ class _Translator:
 
     def repetition(self, node: Node, place: str, ends: Ends, depth: int) -> str:
         if _is_free(node.get("content")):
-            raise Refused(f"{place}/content", "a part that can hold any text cannot be repeated or left out")
+            raise Refused(f"{place}/content", "a part that can contain any text cannot be repeated or optional")
         content = self.node(node.get("content"), f"{place}/content", None, depth)
         return self.add_ends(self.rule(f"({content}){_times(node, place)}"), ends)
 
@@ -173,7 +173,7 @@ class _Translator:
         if isinstance(end, dict):
             content = self.node(node.get("content"), f"{place}/content", None, depth)
             if _is_free(node.get("content")):
-                raise Refused(f"{place}/end", "must be text after a part that can hold any text")
+                raise Refused(f"{place}/end", "must be a string after a part that can contain any text")
             return self.rule(f"{opening} {content} {self.token(end, f'{place}/end')}")
         delimiters = [end] if isinstance(end, str) else read_list(end, f"{place}/end")
         for delimiter in delimiters:
@@ -183,7 +183,7 @@ class _Translator:
     def token(self, node: Any, place: str) -> str:
         """One token, by its id or its text."""
         if read_object(node, place).get("type") != "token":
-            raise Refused(place, "must be text or a node of type 'token'")
+            raise Refused(place, "must be a string or a node of type 'token'")
         token = node.get("token")
         if isinstance(token, str) and self.tokenizer is not None:
             found = self.tokenizer.tokenize_str(token, parse_special=True)
@@ -191,7 +191,7 @@ class _Translator:
                 raise Refused(place, f"{shorten(repr(token))} is not one token of this model")
             token = found[0]
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise Refused(place, "must name a token of this model by id or by its text")
+            raise Refused(place, "must be a token of this model, given as its id or its text")
         return f"<[{token}]>"
 
     # tags in free text
@@ -200,14 +200,14 @@ class _Translator:
         triggers = _texts(node, "triggers", place)
         tags = read_list(node.get("tags"), f"{place}/tags")
         if not triggers or "" in triggers:
-            raise Refused(f"{place}/triggers", "must be a list of at least one text, none empty")
+            raise Refused(f"{place}/triggers", "must be a non-empty list of non-empty strings")
         excludes = _texts(node, "excludes", place)
         triggered, whole = [], []
         for index, tag in enumerate(tags):
             begin = read_text(read_object(tag, f"{place}/tags/{index}").get("begin"), f"{place}/tags/{index}/begin")
             matching = [trigger for trigger in triggers if begin.startswith(trigger)]
             if len(matching) != 1:
-                raise Refused(f"{place}/tags/{index}/begin", "must begin with exactly one of the triggers")
+                raise Refused(f"{place}/tags/{index}/begin", "must start with exactly one of the triggers")
             head = self.free_text([*excludes], [matching[0]])
             triggered.append(f"{head} {self.tag_after(matching[0], tag, f'{place}/tags/{index}', depth)}")
             whole.append(self.tag_after("", tag, f"{place}/tags/{index}", depth))
@@ -257,14 +257,14 @@ def _times(node: Node, place: str) -> str:
         return f"{{{least},}}"
     most = read_count(most, f"{place}/max")
     if most < least or most > MAX_REPEAT:
-        raise Refused(f"{place}/max", f"must lie between min and {MAX_REPEAT}, or be -1")
+        raise Refused(f"{place}/max", f"must be between min and {MAX_REPEAT}, or -1")
     return f"{{{least},{most}}}"
 
 
 def _texts(node: Node, key: str, place: str) -> list[str]:
     found = node.get(key, [])
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise Refused(f"{place}/{key}", "must be a list of texts")
+        raise Refused(f"{place}/{key}", "must be a list of strings")
     return found
 
 

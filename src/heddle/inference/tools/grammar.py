@@ -53,17 +53,17 @@ class ElementRules:
         if strange:
             raise refusal(
                 f"{self._param}.{strange[0]}",
-                "it cannot be enforced at the top of arguments, which this model writes one by one",
+                "it cannot be enforced at the top level of the arguments, which this model writes one by one",
             )
         found = schema.get("properties")
         properties = found if isinstance(found, dict) else {}
         unnamed = sorted(set(schema.get("required") or ()) - set(properties))
         if unnamed:
-            raise refusal(f"{self._param}.required", f"there is no property '{unnamed[0]}'")
+            raise refusal(f"{self._param}.required", f"property '{unnamed[0]}' is not defined")
         for key in properties:
             of_element = key.strip() == key and re.fullmatch(r"[^<>\"\n]+", key)
             if not (key.isidentifier() if self._marks is None else of_element):
-                raise refusal(f"{self._param}.properties", f"this model can write no argument named {key!r}")
+                raise refusal(f"{self._param}.properties", f"this model cannot write an argument named {key!r}")
         return properties
 
     def _keywords(self, parts: Sequence[str], optional: Sequence[bool], rules: list[str]) -> str:
@@ -134,7 +134,7 @@ class ElementRules:
             if found is None:
                 raise refusal(
                     f"{self._param}: pattern",
-                    "this model writes texts without quotes; there only ^...$ can be enforced",
+                    "this model writes strings without quotes, where only patterns of the form ^...$ can be enforced",
                 )
             parts.append(f"/{found[1].replace('/', chr(92) + '/')}/")
         return " & ".join(parts) or None
@@ -223,7 +223,7 @@ class CallGrammar:
         style, call = self._style, f"call_{number}"
         if style.layout == "elements" and style.elements is not None:
             if not name or re.search(r"[\s<>{}\[\]\"'=]", name):
-                raise refusal(param.replace(".parameters", ".name"), "this model can call no function of such a name")
+                raise refusal(param.replace(".parameters", ".name"), "this model cannot call a function with this name")
             return ElementRules(self._tokenizer, style.elements, call, param).rules(name, schema)
         if style.layout == "pythonic":
             return ElementRules(self._tokenizer, None, call, param).rules(name, schema)

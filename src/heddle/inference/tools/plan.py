@@ -56,7 +56,7 @@ class ToolPlan:
         for index, tool in enumerate(tools):
             name, at = tool.function.name, f"tools.{index}.function"
             if name in seen:
-                raise InvalidRequest(f"{at}.name: there are two tools named '{name}'", param=f"{at}.name")
+                raise InvalidRequest(f"{at}.name: several tools are named '{name}'", param=f"{at}.name")
             seen.add(name)
             if (tool.function.parameters or {}).get("type", "object") != "object":
                 raise InvalidRequest(f"{at}.parameters must describe an object", param=f"{at}.parameters")
@@ -66,12 +66,12 @@ class ToolPlan:
             callable_names = frozenset(tool.function.name for tool in choice.allowed_tools.tools)
             choice = choice.allowed_tools.mode
         for name in sorted(callable_names - seen):
-            raise InvalidRequest(f"tool_choice: there is no tool '{name}' among the tools", param="tool_choice")
+            raise InvalidRequest(f"tool_choice: tool '{name}' is not in tools", param="tool_choice")
         if choice == "none":
             return None
         if style is None:
             raise InvalidRequest(
-                "tools: the chat template of this model has no place for tools, or calls them in an unknown syntax",
+                "tools: the chat template of this model does not support tools, or uses an unknown syntax to call them",
                 param="tools",
             )
         mode: Mode = "named" if isinstance(choice, NamedToolChoice) else choice or "auto"

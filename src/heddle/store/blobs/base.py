@@ -164,5 +164,5 @@ class Blobs(ABC):
 def check_key(key: str) -> str:
     """The key; raises NotFound for a text that cannot be one."""
     if len(key) != _KEY_LENGTH or key.strip("0123456789abcdef"):
-        raise NotFound(f"{key[:100]!r} is no key of a blob")
+        raise NotFound(f"{key[:100]!r} is not a key of a blob")
     return key

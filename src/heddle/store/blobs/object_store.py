@@ -80,7 +80,7 @@ class CircuitBreaker:
 
     def _enter(self) -> int:
         if self.is_closed():
-            raise _unavailable("others wait for it already")
+            raise _unavailable("too many requests are already waiting for it")
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = time.monotonic()
@@ -338,7 +338,7 @@ class ObjectBlobs(Blobs):
             remote.closed = True
             raise
         if stored != size:
-            raise Unavailable(f"The object store kept {stored} of {size} bytes")
+            raise Unavailable(f"The object store stored only {stored} of {size} bytes")
 
     def _found(self, key: str) -> dict[str, Any]:
         """What the store says about a blob, which is put back where it was in the trash; raises NotFound."""

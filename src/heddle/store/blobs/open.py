@@ -55,17 +55,17 @@ def _filesystem(address: str) -> tuple[Any, str]:
     """fsspec's file system of an address, and the path in it."""
     scheme, shown = address.partition("://")[0], without_credentials(address)
     if scheme in _LOCAL:
-        raise HeddleError(f"files = {shown}: {scheme}:// is no object store; for a folder leave it at files = folder")
+        raise HeddleError(f"files = {shown}: {scheme}:// is not an object store; for a folder use files = folder")
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise ExtraMissing(f"files = {shown} needs fsspec: {install_command('s3')}") from None
+        raise ExtraMissing(f"files = {shown} requires fsspec: {install_command('s3')}") from None
     options = {"use_listings_cache": False, "skip_instance_cache": True}
     try:
         filesystem, root = url_to_fs(address, **options, **(_s3_options() if scheme == "s3" else {}))
     except ImportError as error:
         hint = install_command("s3") if scheme == "s3" else str(error)
-        raise ExtraMissing(f"files = {shown} needs another package: {hint}") from None
+        raise ExtraMissing(f"files = {shown} requires another package: {hint}") from None
     except ValueError as error:
         raise HeddleError(f"files = {shown} cannot be used: {error}") from None
     if scheme == "s3":

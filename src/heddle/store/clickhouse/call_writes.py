@@ -76,7 +76,7 @@ class Flusher:
         if self._is_closing:
             raise Unavailable("The server is stopping")
         if self._items and self.stats.waiting_bytes + size > self._queue_bytes:
-            raise Busy("Too much waits to be written; try again")
+            raise Busy("Too many writes are pending; try again")
         item = _Item(change, size)
         self.stats.waiting_bytes += size
         self._items.append(item)
@@ -119,7 +119,7 @@ class Flusher:
             problem = error
         except QueryTimeout:
             # Each alone would take as long: the queue would stand still for hours.
-            problem = Unavailable("What is stored of the calls could not be read in time", retry_after=2)
+            problem = Unavailable("The stored calls could not be read in time", retry_after=2)
         except Exception as error:  # whatever it is, everybody who waits is told
             if len(group) > 1:
                 # One faulty change must not fail its neighbours: each is written alone.
@@ -127,7 +127,7 @@ class Flusher:
                     await self._write([item])
                 return
             if not isinstance(error, HeddleError):
-                logger.exception("a change of calls was not written")
+                logger.exception("changes to calls were not written")
             problem = error
         else:
             self.stats.count_group(len(group), sum(item.size for item in group), time.monotonic() - began)

@@ -189,7 +189,7 @@ def connect(address: str, timeout: float, database: str | None = None) -> "Clien
         import clickhouse_connect
     except ImportError:
         raise HeddleError(
-            f"store = clickhouse://... needs one more package; install it with: {install_command('clickhouse')}"
+            f"store = clickhouse://... requires another package:  {install_command('clickhouse')}"
         ) from None
     parts = urlsplit(address)
     return clickhouse_connect.get_client(
@@ -235,13 +235,13 @@ def explain(error: Exception) -> HeddleError | None:
     if code in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {str(error)[:200]}")
     if code in _REFUSED:
-        return HeddleError(f"ClickHouse refuses the user of the setting store: {str(error)[:200]}")
+        return HeddleError(f"ClickHouse rejected the user of the setting store: {str(error)[:200]}")
     if code in _NO_CLUSTER:
         return HeddleError(f"ClickHouse does not know the cluster of the setting store_cluster: {str(error)[:200]}")
     if code == _FULL:
         return StorageFull("The disk of the store of calls is full; nothing of this request was stored")
     if code in _LATER:
-        return Unavailable(f"The store of calls has too much to do: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
+        return Unavailable(f"The store of calls is overloaded: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
     # An error of the database without a code comes from something between: a proxy that finds no server.
     is_between = name == "DatabaseError" and code is None
     if is_between or isinstance(error, OSError) or name in _BROKEN:

@@ -170,7 +170,7 @@ class ScaleStore(Store):
         """Commit a tiny write to the control tables, and see that the two other stores would take one."""
         await super().ping()
         if (await self._clickhouse.rows(_READ_ONLY))[0][0]:
-            raise Unavailable("The store of calls can be read but not written to at the moment")
+            raise Unavailable("The store of calls is currently read-only")
         await asyncio.to_thread(self.blobs.ping)
 
     async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
@@ -253,7 +253,7 @@ def _take_steps(client: Client, place: Place) -> list[str]:
     if found > CURRENT:
         raise HeddleError(
             f"The database {place.database} was written by a newer heddle"
-            f" (schema {found}, this one knows {CURRENT}); upgrade heddle"
+            f" (schema {found}; this version supports {CURRENT}); upgrade heddle"
         )
     place = replace(place, has_text_index=bool(rows_of(client, _HAS_TEXT_INDEX)))
     taken: list[str] = []

@@ -90,7 +90,7 @@ class Leases(Repository):
         c = leases.c
         mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
         if self.instance.is_shared and connection.execute(sa.select(c.name).where(mine)).first() is None:
-            raise Unavailable(f"The work {name!r} may be another server's by now")
+            raise Unavailable(f"The task {name!r} may have been taken over by another server")
 
     async def give_back(self) -> None:
         """Let go of every name of this server, as it stops."""

@@ -89,7 +89,7 @@ class EvalJobs(JobQueue[JobRow]):
         if (known := _jobs.first(connection, _NAMED, {"named": row.id})) is not None:
             return known
         if connection.execute(_COUNT_OPEN, {"of_project": row.project_id}).scalar_one() >= most_open:
-            raise Busy(f"{most_open} jobs of {row.project_id} wait or run already", retry_after=5)
+            raise Busy(f"{most_open} jobs of {row.project_id} are already waiting or running", retry_after=5)
         _jobs.insert(connection, row)
         added = _jobs.first(connection, _NAMED, {"named": row.id})
         assert added is not None

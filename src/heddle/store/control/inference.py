@@ -393,7 +393,7 @@ class Adapters(Repository):
         if known is not None and known.folder == row.folder:
             return  # another server published it, or the answer to that was lost
         if known is not None:
-            raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
+            raise InvalidRequest(f"The adapter {row.name}@{row.step} already exists")
         _versions.insert(connection, row)
         count_change(connection, ADAPTERS)
         audit(connection, row.created_at, row.created_by, "adapter.create", _project(row), _identity(row))

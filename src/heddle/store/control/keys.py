@@ -68,7 +68,7 @@ class KeyRow:
         if self.expires_at is not None and self.expires_at <= at:
             return f"expired on {times.to_iso(self.expires_at)[:16]}Z"
         if hashed is not None and hashed == self.previous_hash and (self.previous_until or 0) <= at:
-            return "was rotated: this secret no longer counts"
+            return "was rotated; this secret is no longer valid"
         return None
 
 
@@ -117,7 +117,7 @@ class Keys(Repository):
 
         def work(connection: sa.Connection) -> KeyRow:
             row = _find_one(connection, key_id)
-            problem = "signs in and has no secret here" if row.is_person else row.problem(at)
+            problem = "belongs to a sign-in and has no secret" if row.is_person else row.problem(at)
             if problem:
                 raise InvalidRequest(f"The key of {row.user} cannot be rotated: it {problem}")
             life = None if row.expires_at is None else row.expires_at - (row.rotated_at or row.created_at)
@@ -162,7 +162,7 @@ class Keys(Repository):
         """Let somebody sign in again whose sign-in was revoked; raises NotFound, InvalidRequest for a key."""
         row = _find_one(connection, key_id)
         if not row.is_person:
-            raise InvalidRequest("A revoked key stays revoked; create another one")
+            raise InvalidRequest("A revoked key cannot be restored; create a new one")
         told = {"key": row.id, "user": row.user}
         _change(connection, row, {"revoked_at": None}, times.now(), by, "person.restore", told)
         return row
@@ -237,15 +237,15 @@ def _insert(connection: sa.Connection, key: KeyRow) -> None:
 
 def _check(user: str, grants: Sequence[Grant], expires_in: float | None) -> None:
     if not user.strip() or len(user) > 256 or not user.isprintable():
-        raise InvalidRequest("A key needs a user name of 1 to 256 printable characters")
+        raise InvalidRequest("The user of a key must have 1 to 256 printable characters")
     if not 1 <= len(grants) <= MOST_GRANTS:
-        raise InvalidRequest(f"A key needs 1 to {MOST_GRANTS} roles")
+        raise InvalidRequest(f"A key must have 1 to {MOST_GRANTS} roles")
     _check_end(expires_in)
 
 
 def _check_end(expires_in: float | None) -> None:
     if expires_in == 0:
-        raise InvalidRequest("A key that expires at once is of no use")
+        raise InvalidRequest("The expiry of a key must be in the future")
 
 
 def _internal(row: KeyRow) -> str | None:

@@ -161,7 +161,7 @@ class MetricSeries(RedactedRepository):
                 ]
                 if len(found) > MAX_ROWS:
                     raise InvalidRequest(
-                        f"The range holds more than {MAX_ROWS} points; ask for a shorter one, or for fewer series"
+                        f"The range has more than {MAX_ROWS} points; use a shorter range or fewer series"
                     )
             return found
 

@@ -243,7 +243,7 @@ class Deliveries(JobQueue[DeliveryRow]):
         waiting = sa.select(sa.func.count()).select_from(alert_deliveries)
         waiting = waiting.where(_d.alert_id == first.alert_id, _d.ended_at.is_(None))
         if connection.execute(waiting).scalar_one() + len(rows) > MOST_WAITING:
-            raise Busy(f"{MOST_WAITING} messages of this alert wait to be delivered")
+            raise Busy(f"{MOST_WAITING} messages of this alert are waiting for delivery")
         known = connection.execute(rule).first() is not None
         for row in rows if known else ():
             _deliveries.insert(connection, row)

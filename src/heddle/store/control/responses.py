@@ -302,7 +302,7 @@ def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Jso
         for part in batched(rows, 1_000):
             connection.execute(conversation_items.insert(), part)
     except sa.exc.IntegrityError:
-        raise Busy(f"Another request adds to the conversation {conversation_id}") from None
+        raise Busy(f"Another request is adding to the conversation {conversation_id}") from None
     return True
 
 

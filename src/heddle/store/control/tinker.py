@@ -263,17 +263,19 @@ class TinkerRequests(JobQueue[RequestRow]):
         found = _requests.first(connection, _requests.select(_q.target == row.target, _q.seq == row.seq))
         if found is not None:
             if (found.kind, found.body) != (row.kind, row.body) and found.body:
-                raise InvalidRequest(f"seq_id {row.seq} was another request", param="seq_id")
+                raise InvalidRequest(f"seq_id {row.seq} was used by a different request", param="seq_id")
             return found
         if row.kind != SAMPLE:
             turn = connection.execute(sa.select(_r.next_seq, _r.is_ended).where(_r.id == row.target)).one()
             if turn.is_ended:
                 raise InvalidRequest("The model was unloaded", param="model_id")
             if row.seq < turn.next_seq:
-                raise InvalidRequest(f"seq_id {row.seq} is over; the next one is {turn.next_seq}", param="seq_id")
+                raise InvalidRequest(
+                    f"seq_id {row.seq} is already complete; the next one is {turn.next_seq}", param="seq_id"
+                )
         waiting = sa.select(sa.func.count()).where(_q.target == row.target, _q.state == QUEUED)
         if connection.execute(waiting).scalar_one() >= MOST_WAITING:
-            raise Busy(f"{MOST_WAITING} requests of {row.target} wait already")
+            raise Busy(f"{MOST_WAITING} requests of {row.target} are already waiting")
         _requests.insert(connection, row)
         return row
 

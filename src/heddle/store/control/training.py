@@ -187,7 +187,7 @@ class TrainJobs(JobQueue[JobRow]):
         """Queue a job; raises Busy when that many of its model wait already."""
         waiting = sa.select(sa.func.count()).where(_j.model_id == row.model_id, _j.state == QUEUED)
         if connection.execute(waiting).scalar_one() >= most_queued:
-            raise Busy(f"{most_queued} jobs of this model wait already", retry_after=5)
+            raise Busy(f"{most_queued} jobs of this model are already waiting", retry_after=5)
         _jobs.insert(connection, row)
 
     async def find(self, job_id: str) -> JobRow | None:

@@ -93,7 +93,7 @@ class TrainModels(Repository):
         """Make a model known together with its step 0; raises Conflict when the name is taken."""
         named = (_m.entity == row.entity, _m.project == row.project, _m.name == row.name)
         if _models.first(connection, _models.select(*named)) is not None:
-            raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+            raise Conflict(f"The model {row.name!r} already exists in {row.project_id}")
         _models.insert(connection, row)
         _checkpoints.insert(connection, first)
         details = {"entity": row.entity, "project": row.project, "name": row.name}

@@ -36,7 +36,9 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
 
         from heddle.store.postgres.values import adapt
     except ImportError:
-        raise ExtraMissing(f"PostgreSQL needs packages that are not installed: {install_command('postgres')}") from None
+        raise ExtraMissing(
+            f"PostgreSQL requires packages that are not installed: {install_command('postgres')}"
+        ) from None
     engine = sa.create_engine(
         sa.make_url(address).set(drivername="postgresql+psycopg"),
         isolation_level=isolation,
@@ -119,13 +121,13 @@ def explain(error: Exception) -> HeddleError | None:
     if state == "53100":
         return StorageFull("The disk of PostgreSQL is full; nothing of this request was stored")
     if state == "22003":
-        return InvalidRequest("A number of the request does not fit into 64 bits")
+        return InvalidRequest("A number in the request does not fit in 64 bits")
     if state in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {said}")
     if is_conflict(error):
-        return Unavailable("Others keep changing the same rows; try again")
+        return Unavailable("Other requests keep changing the same rows; try again")
     if state.startswith(_UNUSABLE) or is_lost(error):
-        return Unavailable(f"PostgreSQL cannot be used at the moment: {said}")
+        return Unavailable(f"PostgreSQL is currently unavailable: {said}")
     if not state and isinstance(error, sa.exc.OperationalError):
         return Unavailable(f"PostgreSQL does not answer: {said}")
     return None

@@ -94,7 +94,7 @@ class PostgresExecutor:
         when PostgreSQL does not answer (with a connection lost during the commit: the work may be stored or not).
         """
         if self._stats.waiting_bytes and self._stats.waiting_bytes + size > self._queue_bytes:
-            raise Busy("Too much waits to be written; try again")
+            raise Busy("Too many writes are pending; try again")
         self._count(size)
         context = copy_context()
         return await self._writers.run(lambda: self._write(lambda connection: context.run(work, connection), size))

@@ -94,7 +94,7 @@ def _migrate(connection: sa.Connection) -> list[str]:
         found = version(connection)
     if found > current():
         raise HeddleError(
-            f"The control database was written by a newer heddle (schema {found}, this one knows {current()}); "
+            f"The control database was written by a newer heddle (schema {found}; this version supports {current()}); "
             "upgrade heddle"
         )
     pending = [script for script in _revisions() if int(script.revision) > found]

@@ -42,8 +42,8 @@ class Kind(Enum):
     INSTANT = "instant"
     JSON = "json"
     REFS = "refs"
-    TEXTS = "list of texts"
-    TEXT_MAP = "texts by key"
+    TEXTS = "list of strings"
+    TEXT_MAP = "strings by key"
     NUMBER_MAP = "numbers by key"
     NULL = "null"
 
@@ -120,7 +120,7 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def has_member(self, texts: str, item: str, folded: bool) -> str:
-        """The condition that a JSON list of texts holds a text, with `folded` in any case."""
+        """The condition that a JSON list of strings holds a text, with `folded` in any case."""
         raise NotImplementedError
 
 
@@ -350,7 +350,9 @@ class Compiler:
 
     def _contains(self, whole: Value, part: Value, folded: bool) -> str:
         if part.kind is Kind.NUMBER:
-            raise InvalidRequest("Illegal type of argument in query: the substr of $contains is a text, not a number")
+            raise InvalidRequest(
+                "Illegal type of argument in query: the substr of $contains must be a string, not a number"
+            )
         if whole.members is not None and part.constant is not None:
             found = whole.members.contains(part.constant.value, folded)
             if found is not None:

@@ -123,7 +123,7 @@ def explain(error: Exception) -> HeddleError | None:
     if isinstance(original, OSError):
         return explain_disk(original)
     if isinstance(original, OverflowError):
-        return InvalidRequest("A number of the request does not fit into 64 bits")
+        return InvalidRequest("A number in the request does not fit in 64 bits")
     if isinstance(original, json.JSONDecodeError | UnicodeDecodeError):
         return Damaged(original)
     if not isinstance(original, sqlite3.Error):
@@ -148,7 +148,7 @@ def explain(error: Exception) -> HeddleError | None:
             "the last backup"
         )
     if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return Unavailable(f"The database {DATABASE} cannot be used at the moment: {original}")
+        return Unavailable(f"The database {DATABASE} is currently unavailable: {original}")
     return None
 
 

@@ -244,7 +244,7 @@ def migrate(session: Session, path: Path) -> list[Migration]:
     found = version(session.raw)
     if found > CURRENT:
         raise HeddleError(
-            f"{path} was written by a newer heddle (schema {found}, this one knows {CURRENT}); upgrade heddle"
+            f"{path} was written by a newer heddle (schema {found}; this version supports {CURRENT}); upgrade heddle"
         )
     pending = [step for step in MIGRATIONS if step.number > found]
     if found and any(step.changes_data for step in pending):

@@ -91,7 +91,9 @@ class SqliteControl:
         deadline = time.monotonic() + _LOG_SECONDS
         while not await self.writer.write_alone(empty_log):
             if time.monotonic() > deadline:
-                raise Unavailable("Others still read what was removed; the write-ahead log cannot be emptied now")
+                raise Unavailable(
+                    "Other connections still read removed rows; the write-ahead log cannot be truncated now"
+                )
             await asyncio.sleep(0.1)
 
     async def merge_search(self) -> None:
@@ -213,7 +215,7 @@ class SqliteStore(Store):
             try:
                 await self.calls.index()
             except Exception as error:  # whatever it is, indexing goes on
-                logger.warning("indexing was put off: %s", error, exc_info=not isinstance(error, HeddleError))
+                logger.warning("indexing was postponed: %s", error, exc_info=not isinstance(error, HeddleError))
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _do_upkeep(self) -> None:

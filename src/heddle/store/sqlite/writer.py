@@ -90,7 +90,7 @@ class Writer:
             if self._closing:
                 raise Unavailable("The server is stopping")
             if self._items and self.stats.waiting_bytes + size > self._queue_bytes:
-                raise Busy("Too much waits to be written; try again")
+                raise Busy("Too many writes are pending; try again")
             self.stats.waiting_bytes += size
             self._items.append(item)
             self._wake.notify()
@@ -117,7 +117,7 @@ class Writer:
             self._session.raw.execute("PRAGMA shrink_memory")
             return not empty_log(self._session)
         except sqlite3.Error as error:
-            logger.warning("the write-ahead log was not emptied: %s", error)
+            logger.warning("the write-ahead log was not truncated: %s", error)
             return False
 
     def _take(self, patience: float | None) -> list[_Item] | None:
@@ -193,7 +193,7 @@ class Writer:
     def _undo(self, group: list[_Item], error: Exception) -> None:
         known = explain(error) or self._explain_by_damage(error)
         if known is None:
-            logger.exception("a group of %d writes was undone", len(group))
+            logger.exception("a group of %d writes was rolled back", len(group))
         if self._session.raw.in_transaction:
             self._session.raw.execute("ROLLBACK")
         self._names.forget()
@@ -210,7 +210,7 @@ class Writer:
         """What failed in a way that nobody knows did so on what is no more what was written, where something is."""
         damage = find_damage(Path(self._session.raw.execute("PRAGMA database_list").fetchone()[2]))
         if damage:
-            logger.error("writes were undone, as what is stored is damaged (%s): %r", damage, error)
+            logger.error("writes were rolled back, as stored data is damaged (%s): %r", damage, error)
         return Damaged(damage) if damage else None
 
     @staticmethod

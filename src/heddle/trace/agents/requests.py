@@ -59,7 +59,7 @@ class AgentSpanValueRef(RequestModel):
     @model_validator(mode="after")
     def _known(self) -> "AgentSpanValueRef":
         if self.source == "derived" and self.key not in DERIVED:
-            raise ValueError(f"unknown derived span value: {self.key[:200]!r}; known are {', '.join(DERIVED)}")
+            raise ValueError(f"unknown derived span value: {self.key[:200]!r}; expected one of {', '.join(DERIVED)}")
         return self
 
     def value(self) -> Value:

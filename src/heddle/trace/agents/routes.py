@@ -80,7 +80,7 @@ async def _groups(
     known = {column, *(item.alias for item in measures)}
     for term in body.sort_by or ():
         if term.field not in known:
-            raise InvalidField(f"Invalid sort field: {term.field[:200]}; known are {', '.join(sorted(known))}")
+            raise InvalidField(f"Invalid sort field: {term.field[:200]}; expected one of {', '.join(sorted(known))}")
     selected = SpanFilter(project, after=await select.kept_since(store, project), query=condition)
     prices = await select.prices_for(store, selected) if body.include_costs else ()
     order, page = sort_of(body.sort_by) or _LAST_SEEN, (body.limit, body.offset)

@@ -54,7 +54,7 @@ async def span_filter(
 def refuse_insights(filters: Sequence[InsightFilter]) -> None:
     """Raise InvalidRequest when a filter over extracted insights is asked for."""
     if filters:
-        raise InvalidRequest("insight_filters: heddle extracts no insights, so it cannot filter by them")
+        raise InvalidRequest("insight_filters is not supported: heddle does not extract insights")
 
 
 async def prices_for(store: Store, selected: SpanFilter) -> Prices:

@@ -75,7 +75,7 @@ async def alert_create(
         created_by=caller.user,
     )
     if not await store.alerts.create(row, MOST_RULES):
-        raise InvalidRequest(f"A project has at most {MOST_RULES} alerts")
+        raise InvalidRequest(f"A project can have at most {MOST_RULES} alerts")
     alerts.changed()
     return answer({"alert": _describe(row, settings), "secret": secret})
 
@@ -144,7 +144,7 @@ def _checked(
     if body.targets:
         rule["targets"] = [_target(target, alert_id, settings, before) for target in body.targets]
         if len({target["id"] for target in rule["targets"]}) < len(body.targets):
-            raise InvalidRequest("targets: each id must be another", param="targets")
+            raise InvalidRequest("targets: the ids must be unique", param="targets")
     # As the store gives it back: a change is told from the rule's text.
     stored: Json = orjson.loads(jsontext.dumps_bytes(rule))
     return stored
@@ -158,7 +158,7 @@ def _target(target: AlertTarget, alert_id: str, settings: Settings, before: Mapp
         return made | {"to": target.to}
     if target.url is None:
         if known.get("kind") != "slack" or target.kind != "slack":
-            raise InvalidRequest("targets: url is needed", param="targets")
+            raise InvalidRequest("targets: url is required", param="targets")
         return dict(known)
     targets.check_webhook_address(target.url, settings.alert_webhooks)
     if target.kind == "webhook":

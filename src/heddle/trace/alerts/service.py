@@ -57,11 +57,11 @@ class AlertTarget(RequestModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.kind == "email") != (self.to is not None):
-            raise ValueError("to is needed for email, and for no other")
+            raise ValueError("to is required for email targets and not allowed for others")
         if self.kind == "email" and self.url is not None:
-            raise ValueError("url is of no use for email")
+            raise ValueError("url is not allowed for email targets")
         if self.kind != "email" and self.url is None and self.id is None:
-            raise ValueError("url is needed")
+            raise ValueError("url is required")
         return self
 
 
@@ -88,13 +88,13 @@ class AlertRule(RequestModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.webhook_url is None and not self.targets:
-            raise ValueError("webhook_url or a target is needed")
+            raise ValueError("webhook_url or at least one target is required")
         if (self.metric == "score") != (self.scorer is not None):
-            raise ValueError("scorer is needed for the metric score, and for no other")
+            raise ValueError("scorer is required for the metric score and not allowed for others")
         if self.score_path is not None and self.scorer is None:
-            raise ValueError("score_path needs a scorer")
+            raise ValueError("score_path requires scorer")
         if self.metric == "count" and self.minimum_calls is not None:
-            raise ValueError("minimum_calls is of no use for the metric count")
+            raise ValueError("minimum_calls is not allowed for the metric count")
         if self.query is not None:
             parse_query(self.query)
         return self
@@ -336,7 +336,7 @@ class Sender(Runner[DeliveryRow]):
         await self._rows.put_back(attempt.job, attempt.job.next_at)
 
     async def _failed(self, attempt: Attempt[DeliveryRow], error: Exception) -> float:
-        self.logger.warning("how message %s went could not be stored: %s", attempt.job.id, error)
+        self.logger.warning("the outcome of message %s could not be stored: %s", attempt.job.id, error)
         await self._rows.put_back(attempt.job, times.now() + int(_RETRY_SECONDS * times.SECOND))
         return 0.0
 
@@ -351,7 +351,9 @@ class Sender(Runner[DeliveryRow]):
         elif delivery.attempts >= ATTEMPTS:
             await self._rows.finish(delivery, FAILED, times.now())
             self._count("given_up")
-            self.logger.warning("a message of alert %s was given up: %s", delivery.alert_id, problem)
+            self.logger.warning(
+                "a message of alert %s was not delivered and will not be retried: %s", delivery.alert_id, problem
+            )
         else:
             pause = min(FIRST_PAUSE * 2 ** (delivery.attempts - 1), LONGEST_PAUSE)
             await self._rows.put_back(delivery, times.now() + pause * times.SECOND)
@@ -421,9 +423,9 @@ class AlertService:
             try:
                 await self._judge(row, now)
             except (HeddleError, ValidationError) as error:
-                row.problem = error.reason if isinstance(error, HeddleError) else "the rule is none"
+                row.problem = error.reason if isinstance(error, HeddleError) else "the stored rule is not valid"
                 row.checked_at = now
-                logger.warning("alert %s cannot be judged: %s", row.name, row.problem)
+                logger.warning("alert %s cannot be evaluated: %s", row.name, row.problem)
                 await self._store.alerts.save_check(row, (), row.state)
 
     async def _judge(self, row: AlertRow, now: int) -> None:

@@ -54,9 +54,7 @@ def check_webhook_address(url: str, allowed: str) -> None:
     prefixes = [item.strip() for item in allowed.split(",") if item.strip()] if allowed != "none" else []
     if not any(_lies_below(url, prefix) for prefix in prefixes):
         known = ", ".join(prefixes) or "none"
-        raise InvalidRequest(
-            f"webhook_url {url[:200]!r} is not allowed: the setting alert_webhooks says where messages may go ({known})"
-        )
+        raise InvalidRequest(f"webhook_url {url[:200]!r} is not allowed; the setting alert_webhooks allows ({known})")
 
 
 def _lies_below(url: str, prefix: str) -> bool:
@@ -72,7 +70,7 @@ def _lies_below(url: str, prefix: str) -> bool:
 def check_receivers(receivers: list[str], settings: Settings) -> None:
     """Raise InvalidRequest for what is no address or not allowed by the settings, and where no mail can be sent."""
     if settings.smtp == "none":
-        raise InvalidRequest("Mail cannot be sent: the setting smtp names no server")
+        raise InvalidRequest("Mail cannot be sent: the setting smtp is not set")
     allowed = settings.alert_emails.lower().split(",")
     for receiver in receivers:
         if not re.fullmatch(MAIL_ADDRESS, receiver):
@@ -80,8 +78,7 @@ def check_receivers(receivers: list[str], settings: Settings) -> None:
         name = receiver.lower()
         if name not in allowed and "@" + name.rpartition("@")[2] not in allowed:
             raise InvalidRequest(
-                f"{receiver[:200]!r} is not allowed: the setting alert_emails says who may be mailed "
-                f"({settings.alert_emails})"
+                f"{receiver[:200]!r} is not allowed; the setting alert_emails allows ({settings.alert_emails})"
             )
 
 
@@ -196,9 +193,9 @@ class _Replies:
         while len(line) < most and not line.endswith(b"\n"):
             remaining = self._ends - time.monotonic()
             if remaining <= 0:
-                raise TimeoutError(f"not done within {_MOST_SEND_SECONDS:g} s")
+                raise TimeoutError(f"not finished within {_MOST_SEND_SECONDS:g} s")
             if not self._left:
-                raise OSError(f"the server says more than {_MOST_REPLIES} bytes")
+                raise OSError(f"the server sent more than {_MOST_REPLIES} bytes")
             self._socket.settimeout(min(_SEND_SECONDS, remaining))
             found = self._socket.recv(1)
             if not found:

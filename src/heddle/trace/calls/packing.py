@@ -285,7 +285,7 @@ def _status(exception: str | None, summary: dict[str, Any]) -> int:
 
 def _check_names(op_name: str, display_name: str | None) -> None:
     if len(op_name) > OP_NAME_MAX and not op_name.startswith("weave"):
-        raise InvalidRequest(f"op_name is longer than {OP_NAME_MAX} characters and is no ref")
+        raise InvalidRequest(f"op_name is longer than {OP_NAME_MAX} characters and is not a ref")
     if display_name is not None and len(display_name) > DISPLAY_NAME_MAX:
         raise InvalidRequest(f"display_name is longer than {DISPLAY_NAME_MAX} characters")
 

@@ -106,7 +106,7 @@ class CallWrites:
     def _open(self, project_id: str) -> str:
         if self._project is not None and project_id != self._project:
             raise Forbidden(
-                f"project_id '{project_id[:200]}' is not the project of the address, '{self._project[:200]}'"
+                f"project_id '{project_id[:200]}' does not match the project in the URL, '{self._project[:200]}'"
             )
         return self._caller.open(project_id)
 
@@ -158,7 +158,7 @@ def _check_modes(value: object) -> object:
     for item in items if isinstance(items, list) else []:
         mode = item.get("mode") if isinstance(item, dict) else None
         if isinstance(mode, str) and mode not in ("start", "end"):
-            raise InvalidRequest(f"Invalid mode: {mode[:100]!r}; known are 'start' and 'end'")
+            raise InvalidRequest(f"Invalid mode: {mode[:100]!r}; expected 'start' or 'end'")
     return value
 
 
@@ -237,5 +237,7 @@ async def calls_delete(body: CallsDeleteReq, caller: Deleter, store: StoreDep) -
     """Hide calls and their descendants."""
     project = caller.open(body.project_id)
     if len(body.call_ids) > MAX_DELETED:
-        raise TooLarge(f"Request too large: {len(body.call_ids)} call ids, at most {MAX_DELETED} are deleted at once")
+        raise TooLarge(
+            f"Request too large: {len(body.call_ids)} call ids, at most {MAX_DELETED} can be deleted at once"
+        )
     return answer({"num_deleted": await store.calls.delete(project, body.call_ids, caller.user)})

@@ -299,7 +299,7 @@ def check_feedback(row: FeedbackCreateReq, project: str) -> None:
 def _check_reaction(row: FeedbackCreateReq) -> None:
     shown = row.payload.get("emoji")
     if not isinstance(shown, str):
-        raise InvalidRequest(f"Invalid payload for feedback_type {REACTION}: emoji must be a text")
+        raise InvalidRequest(f"Invalid payload for feedback_type {REACTION}: emoji must be a string")
     if len(shown) > MAX_REACTION or _emoji().emoji_count(shown) != 1:
         raise InvalidRequest("Value of emoji key in payload must be exactly one emoji")
 
@@ -316,7 +316,7 @@ def _check_note(row: FeedbackCreateReq) -> None:
     note = row.payload.get("note")
     if not isinstance(note, str) or not 1 <= len(note) <= MAX_NOTE:
         raise InvalidRequest(
-            f"Invalid payload for feedback_type {NOTE}: note must be a text of 1 to {MAX_NOTE} characters"
+            f"Invalid payload for feedback_type {NOTE}: note must be a string of 1 to {MAX_NOTE} characters"
         )
 
 

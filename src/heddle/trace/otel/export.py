@@ -403,7 +403,7 @@ MAX_RECORD = 16 * 1024 * 1024
 """The most bytes of one record, as JSON."""
 MAX_SESSION = 512
 _MAX_TIME = 2**63 - 1
-_ALONE = "it has no trace_id and span_id to join a span by, and is no event of GenAI or of a coding agent"
+_ALONE = "it has no trace_id and span_id of a span, and is not an event of GenAI or of a coding agent"
 
 
 class LogsExport(SignalExport):

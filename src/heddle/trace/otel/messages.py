@@ -44,11 +44,11 @@ def reading(message: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"The body is no {message}: a text is not UTF-8 ({error.reason})") from None
+        raise InvalidRequest(f"The body is not a valid {message}: a string is not UTF-8 ({error.reason})") from None
     except Malformed as error:
-        raise InvalidRequest(f"The body is no {message}: {error}") from None
+        raise InvalidRequest(f"The body is not a valid {message}: {error}") from None
     except IndexError:
-        raise InvalidRequest(f"The body is no {message}: it ends within a field") from None
+        raise InvalidRequest(f"The body is not a valid {message}: it is truncated within a field") from None
 
 
 @dataclass(slots=True)
@@ -400,7 +400,7 @@ class Message:
             else:
                 start, at = otlp.content(data, start, tag >> 3, wire)
             if at > end:
-                raise Malformed("a field is longer than what holds it")
+                raise Malformed("a field is longer than the message that contains it")
             if (read := readers.get(tag)) is not None:
                 read(data, start, at, into, export)
         return into
@@ -473,7 +473,7 @@ def _unpack(into: list[Any], kind: Scalar, data: bytes, at: int, end: int) -> No
     while at < end:
         stop = varint(data, at)[1] if kind.wire == VARINT else at + 8
         if stop > end:
-            raise Malformed("a number is longer than what holds it")
+            raise Malformed("a number is longer than the field that contains it")
         into.append(kind.read(data, at, stop))
         _check_numbers(len(into))
         at = stop
@@ -481,4 +481,4 @@ def _unpack(into: list[Any], kind: Scalar, data: bytes, at: int, end: int) -> No
 
 def _check_numbers(count: int) -> None:
     if count > MAX_NUMBERS:
-        raise Malformed(f"a list holds more than {MAX_NUMBERS} numbers")
+        raise Malformed(f"a list has more than {MAX_NUMBERS} numbers")

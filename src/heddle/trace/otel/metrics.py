@@ -119,13 +119,13 @@ def _problem(metric: Metric) -> str:
     """Why no point of a metric can be counted."""
     data = metric.data
     if not metric.name or len(metric.name) > MAX_NAME or "\0" in metric.name:
-        return f"the name of a metric has 1 to {MAX_NAME} characters"
+        return f"the name must have 1 to {MAX_NAME} characters"
     if len(metric.unit) > MAX_NAME:
-        return f"a unit has at most {MAX_NAME} characters"
+        return f"the unit can have at most {MAX_NAME} characters"
     if data is None:
-        return "it is of no known kind"
+        return "its kind is unknown"
     if isinstance(data, Summary):
-        return "summaries are not kept; export a histogram"
+        return "summaries are not supported; export a histogram"
     if not isinstance(data, Gauge) and data.temporality not in (DELTA, CUMULATIVE):
         return "its aggregation_temporality must be delta or cumulative"
     return ""
@@ -150,7 +150,7 @@ def _sample(metric: Metric, kind: MetricKind, is_cumulative: bool, point: Point,
     if len(attributes) > MAX_ATTRIBUTES:
         raise _Unfit(f"its attributes have {len(attributes)} bytes, more than {MAX_ATTRIBUTES}")
     if not 0 < point.time <= _MAX_TIME or not 0 <= point.start <= _MAX_TIME:
-        raise _Unfit("it has no time_unix_nano, or one outside 63 bits")
+        raise _Unfit("its time_unix_nano is missing or does not fit in 63 bits")
     series = Series(reporter.project, metric.name, kind, metric.unit, attributes, metric.description[:_MAX_DESCRIPTION])
     stream = digest(reporter.resource, str(point.start) if is_cumulative else "")
     return Sample(series, stream, point.start, point.time, is_cumulative, _figures(kind, point))
@@ -165,7 +165,7 @@ def _figures(kind: MetricKind, point: Point) -> Figures:
     if isinstance(point, SummaryPoint):
         raise _Unfit("it is a summary")
     if not 0 <= point.count <= MAX_COUNT:
-        raise _Unfit("its count lies outside 43 bits")
+        raise _Unfit("its count does not fit in 43 bits")
     bins = explicit_bins(point) if isinstance(point, HistogramPoint) else exponential_bins(point)
     return Figures(
         point.count,
@@ -195,7 +195,7 @@ def explicit_bins(point: HistogramPoint) -> list[Bin]:
     if not counts and not bounds:
         return []
     if len(counts) != len(bounds) + 1 or any(one >= other for one, other in pairwise(bounds)):
-        raise _Unfit("its explicit_bounds must rise, and bucket_counts be one more than them")
+        raise _Unfit("its explicit_bounds must be increasing, with one more bucket_counts than bounds")
     ends: Sequence[float | None] = [None, *bounds, None]
     return _bins((low, high, count) for low, high, count in zip(ends[:-1], ends[1:], counts, strict=True))
 
@@ -203,7 +203,7 @@ def explicit_bins(point: HistogramPoint) -> list[Bin]:
 def exponential_bins(point: ExponentialPoint) -> list[Bin]:
     """The bins of a histogram whose buckets grow by a factor; raises _Unfit for buckets beyond every number."""
     if not -11 <= point.scale <= 20:
-        raise _Unfit("its scale must lie between -11 and 20")
+        raise _Unfit("its scale must be between -11 and 20")
     zero = abs(_finite(point.zero_threshold, "zero_threshold") or 0.0)
     middle = [(-zero, zero, point.zero_count)]
     above = [*_growing(point.positive, point.scale)]
@@ -218,7 +218,7 @@ def _growing(buckets: ExponentialBuckets, scale: int) -> Iterator[tuple[float, f
             try:
                 low, high = 2.0 ** (place * exponent), 2.0 ** ((place + 1) * exponent)
             except OverflowError:
-                raise _Unfit("a bucket lies beyond every number") from None
+                raise _Unfit("the bounds of a bucket are too large") from None
             yield low, high, count
 
 
@@ -227,5 +227,5 @@ def _bins(found: Iterable[tuple[float | None, float | None, int]]) -> list[Bin]:
     if len(bins) > MAX_BINS:
         raise _Unfit(f"it has more than {MAX_BINS} buckets")
     if any(not 0 <= one.number <= MAX_COUNT for one in bins):
-        raise _Unfit("a bucket's count lies outside 43 bits")
+        raise _Unfit("the count of a bucket does not fit in 43 bits")
     return bins

@@ -48,13 +48,13 @@ class RejectionLog:
             await state.store.rejections.add(rows)
         except HeddleError as error:
             # What was good is stored, and to send it again would mend nothing.
-            logger.warning("%d rejections of OTLP %s were not kept: %s", rejected.count, signal, error.reason)
+            logger.warning("%d rejections of OTLP %s could not be stored: %s", rejected.count, signal, error.reason)
 
     def note_refusal(self, signal: str, error: HeddleError) -> None:
         """Log why a whole export was refused, where its sender would have to change something."""
         cause = error.reason.partition(":")[0][:_LONGEST_CAUSE]
         if error.status < 500 and error.status not in _TEMPORARY and self._is_new(signal, "refused", cause):
-            logger.warning("OTLP %s: an export was refused with %d: %s", signal, error.status, error.reason)
+            logger.warning("OTLP %s: an export was rejected with %d: %s", signal, error.status, error.reason)
 
     def _is_new(self, *cause: str) -> bool:
         if cause in self._logged or len(self._logged) >= _MOST_LOGGED:

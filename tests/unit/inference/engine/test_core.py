@@ -78,10 +78,10 @@ def test_min_tokens_holds_the_end_back(make_core: CoreMaker) -> None:
         (request([5], bad_words=((1, 900),)), "bad_words: token id 900", "bad_words"),
         (request([5], bad_words=((),)), "bad_words: a word has no tokens", "bad_words"),
         (request([5], stop_token_ids=(512,)), "stop_token_ids: token id 512", "stop_token_ids"),
-        (request([5], max_tokens=0), "max_tokens is 0", "max_tokens"),
+        (request([5], max_tokens=0), "max_tokens must be at least 1", "max_tokens"),
         (request([5] * 100, max_tokens=4000), "together 4100, and this engine takes 4096", "max_tokens"),
         (request([5] * 4096, max_tokens=1), "together 4097", "prompt"),
-        (request([5], priority=1), "priority needs an engine", "priority"),
+        (request([5], priority=1), "priority requires an engine", "priority"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_it_runs(make_core: CoreMaker, each: Any, text: str, param: str) -> None:
@@ -107,7 +107,7 @@ def test_more_waiting_requests_than_allowed_are_refused(make_core: CoreMaker) ->
     core = make_core(max_waiting=2)
     core.add(1, greedy([5]))
     core.add(2, greedy([5]))
-    with pytest.raises(EngineBusy, match="2 requests wait already"):
+    with pytest.raises(EngineBusy, match="2 requests are already waiting"):
         core.add(3, greedy([5]))
     collect({}, core)
     core.add(3, greedy([5]))

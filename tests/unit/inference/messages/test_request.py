@@ -110,7 +110,7 @@ def test_sealed_thoughts_of_a_request_are_bounded() -> None:
     """A few kilobytes stood for four megabytes, as often as they were sent."""
     block = {"type": "thinking", "thinking": "", "signature": encode_reasoning("a" * (1 << 21))}
     with pytest.raises(
-        InvalidRequest, match=r"messages\.1\.content\.2\.signature: opaque reasoning has at most 4194304"
+        InvalidRequest, match=r"messages\.1\.content\.2\.signature: opaque reasoning can have at most 4194304"
     ):
         rendered([*USER, {"role": "assistant", "content": [block] * 3}, *USER])
 

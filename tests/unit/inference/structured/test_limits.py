@@ -60,7 +60,7 @@ def test_what_is_no_rule_is_not_counted(grammar: str, monkeypatch: pytest.Monkey
 
 def test_the_longest_chain_of_references() -> None:
     compile_schema(references(checks.MAX_REFERENCE_CHAIN), JsonStyle(), "s")
-    with pytest.raises(InvalidRequest, match=r"^s: \$ref: 151 references lead on in a row; the limit is 150"):
+    with pytest.raises(InvalidRequest, match=r"^s: \$ref: 151 references follow each other; the limit is 150"):
         compile_schema(references(checks.MAX_REFERENCE_CHAIN + 1), JsonStyle(), "s")
 
 

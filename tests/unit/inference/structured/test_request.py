@@ -65,7 +65,7 @@ def test_constraints(outputs: dict[str, Any], good: list[str], bad: list[str]) -
         ({"json_object": False}, "structured_outputs", "none is set"),
         ({"_backend": "auto"}, "structured_outputs", "exactly one"),
         ({"json": {}, "regex": "a"}, "structured_outputs", "not both json and regex"),
-        ({"choice": []}, "structured_outputs.choice", "at least one text"),
+        ({"choice": []}, "structured_outputs.choice", "at least one string"),
         ({"choice": [""]}, "structured_outputs.choice", "only the empty text"),
         ({"choice": ["a"] * 10_001}, "structured_outputs.choice", "the limit is 10000"),
         ({"json": "{"}, "structured_outputs.json", "is not JSON"),
@@ -80,7 +80,7 @@ def test_constraints(outputs: dict[str, Any], good: list[str], bad: list[str]) -
         ({"grammar": "root ::= "}, "structured_outputs.grammar", "only the empty text"),
         ({"grammar": "root ::= nowhere"}, "structured_outputs.grammar", "Rule 'nowhere' not found"),
         ({"grammar": 'rule ::= "a"'}, "structured_outputs.grammar", "No 'root' rule"),
-        ({"grammar": 'root ::= "a'}, "structured_outputs.grammar", "broken EBNF"),
+        ({"grammar": 'root ::= "a'}, "structured_outputs.grammar", "invalid EBNF"),
         ({"grammar": "root ::= " + "(" * 200 + '"a"' + ")" * 200}, "structured_outputs.grammar", "nested"),
         ({"grammar": "start: nowhere"}, "structured_outputs.grammar", "line 1, column 8: unknown name"),
         ({"grammar": "start: a\na: a"}, "structured_outputs.grammar", "no text can match"),
@@ -193,8 +193,8 @@ def test_backends() -> None:
     for name in ("auto", "guidance", "llguidance"):
         assert matching(grammar(regex="a", _backend=name, disable_fallback=True, _backend_was_auto=False), "a") == ["a"]
     assert refused(regex="a", _backend="xgrammar")[0] == "structured_outputs._backend"
-    assert "not known" in refused(regex="a", _backend="nonsense")[1]
-    assert "not known" in refused(regex="a", _backend="nonsense", _backend_was_auto=True)[1]
+    assert "unknown backend" in refused(regex="a", _backend="nonsense")[1]
+    assert "unknown backend" in refused(regex="a", _backend="nonsense", _backend_was_auto=True)[1]
     assert matching(grammar(regex="a", _backend="outlines", _backend_was_auto=True), "a") == ["a"]
     assert (
         "disable_fallback" in refused(regex="a", _backend="outlines", _backend_was_auto=True, disable_fallback=True)[1]

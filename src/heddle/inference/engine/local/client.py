@@ -117,7 +117,7 @@ class EngineProcess(Client):
     """What it loaded, and in how many seconds."""
 
     def __init__(self, child: ConnectedChild, lost: Callable[["EngineProcess", str | None], None]) -> None:
-        super().__init__(EngineFailed("the engine's process has ended"))
+        super().__init__(EngineFailed("the engine process has exited"))
         self._child = child
         self._lost = lost
         self._is_stopped = False
@@ -132,7 +132,7 @@ class EngineProcess(Client):
         try:
             child = ConnectedChild("the engine's process", MODULE, [], logger, environment=HUGE_PAGES)
         except OSError as error:
-            raise EngineFailed(f"the engine's process cannot be started: {error}") from error
+            raise EngineFailed(f"the engine process could not be started: {error}") from error
         try:
             loop = asyncio.get_running_loop()
             _, process = await loop.create_unix_connection(lambda: cls(child, lost), sock=child.connection)

@@ -54,7 +54,7 @@ class Adapters:
             except (ModelError, OSError) as error:
                 name = adapter.id.partition("#")[0]
                 if isinstance(error, OSError) or not adapter.path.is_dir():
-                    raise RequestRefused(f"adapter {name} is not there any more", param="model") from error
+                    raise RequestRefused(f"adapter {name} is no longer available", param="model") from error
                 # Where it lies on this machine is not the client's to know.
                 told = str(error).replace(f"{adapter.path}/", "").replace(f"{adapter.path}: ", "")
                 raise RequestRefused(f"adapter {name}: {told}", param="model") from error
@@ -157,7 +157,7 @@ class EngineCore:
         check_tokens(request, self.model.vocab_size)
         prompt, output = len(request.prompt), 0 if request.pools else request.sampling.max_tokens
         if output < 1 and not request.pools:
-            raise RequestRefused(f"max_tokens is {output}, at least 1 is needed", param="max_tokens")
+            raise RequestRefused(f"max_tokens must be at least 1, got {output}", param="max_tokens")
         if prompt + output > self.max_model_len:
             raise RequestRefused(
                 f"the prompt has {prompt} tokens and max_tokens is {output}: together {prompt + output}, "
@@ -165,9 +165,9 @@ class EngineCore:
                 param="max_tokens" if prompt < self.max_model_len else "prompt",
             )
         if request.priority and self.options.scheduling != "priority":
-            raise RequestRefused("priority needs an engine that schedules by priority", param="priority")
+            raise RequestRefused("priority requires an engine that schedules by priority", param="priority")
         if len(self.scheduler.waiting) >= self.options.max_waiting:
-            raise EngineBusy(f"{len(self.scheduler.waiting)} requests wait already")
+            raise EngineBusy(f"{len(self.scheduler.waiting)} requests are already waiting")
         matcher = self.grammars.matcher(request.constraint) if request.constraint else None
         if request.adapter:
             self.adapters.acquire(request.adapter)

@@ -77,7 +77,7 @@ def check_adapter(adapter: AdapterRef, base: Shapes) -> None:
         raise _refusal(adapter, f"its peft_type is {kind!r}, not 'LORA'")
     known = [_compare(adapter, name, shape, base) for name, shape in shapes.items()] if base else [True]
     if not any(known):
-        raise _refusal(adapter, "the model has none of the linears that it changes")
+        raise _refusal(adapter, "the model has none of the linear layers that it changes")
 
 
 def _compare(adapter: AdapterRef, name: str, shape: list[int], base: Shapes) -> bool:
@@ -90,7 +90,7 @@ def _compare(adapter: AdapterRef, name: str, shape: list[int], base: Shapes) -> 
     if match is None or linear is None or len(linear) != 2:
         return False
     if shape[-1 if match[2] == "A" else 0] not in linear:
-        raise _refusal(adapter, f"{name} has shape {shape}, and the model's linear {linear}")
+        raise _refusal(adapter, f"{name} has shape {shape}, which does not match the model's linear layer {linear}")
     return True
 
 
@@ -149,7 +149,7 @@ class VllmEngine:
                 self._tasks.append(loop.create_task(replica.watch()))
         while not self._ready():
             if all(replica.state == "failed" for replica in self.replicas):
-                raise EngineFailed("no server of vLLM answers: " + "; ".join(one.reason for one in self.replicas))
+                raise EngineFailed("no vLLM server answers: " + "; ".join(one.reason for one in self.replicas))
             self._changed.clear()
             await self._changed.wait()
 
@@ -176,7 +176,7 @@ class VllmEngine:
             await asyncio.to_thread(self._check, request.adapter)
         running = sum(replica.running for replica in self.replicas)
         if running >= self.options.max_running * len(self._ready()) + self.options.max_waiting:
-            raise EngineBusy(f"{running} requests run or wait already")
+            raise EngineBusy(f"{running} requests are already running or waiting")
         self._totals.requests += 1
         if request.adapter is not None:
             self._running[request.adapter.id] += 1
@@ -198,7 +198,7 @@ class VllmEngine:
         while True:
             free = {replica.name: replica for replica in self._ready(tried)}
             if not free:
-                raise EngineFailed("no server of vLLM answers")
+                raise EngineFailed("no vLLM server answers")
             replica = free[choose_server(prefix_key(request), {name: replica.load for name, replica in free.items()})]
             has_begun = False
             try:
@@ -297,7 +297,7 @@ class VllmEngine:
         try:
             return folder_shapes(self.options.folder)
         except ValueError as error:
-            logger.warning("adapters are not compared with the model: %s", error)
+            logger.warning("adapters are not checked against the model: %s", error)
             return {}
 
     def _check(self, adapter: AdapterRef) -> None:

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         if self.lost:
             raise Unanswered("the connection was closed before the end of the answer")
         if self._broken is not None:
-            raise Unanswered(f"the answer is no HTTP: {self._broken}")
+            raise Unanswered(f"the answer is not HTTP: {self._broken}")
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter

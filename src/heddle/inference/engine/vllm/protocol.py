@@ -77,9 +77,9 @@ def _output(request: TokenRequest) -> Json:
     """What the tokens must look like, and what is told about them."""
     sampling, constraint = request.sampling, request.constraint
     if sampling.logprobs is not None and sampling.logprobs_temperature != 1.0:
-        raise RequestRefused("vLLM gives raw log-probabilities only", param="temperature")
+        raise RequestRefused("vLLM only returns raw log-probabilities", param="temperature")
     if sampling.prompt_choices is not None:
-        raise RequestRefused("vLLM gives no log-probabilities of chosen tokens at the places of a prompt")
+        raise RequestRefused("vLLM does not return log-probabilities of chosen tokens for a prompt")
     words: Json = {}
     if sampling.logprobs is not None:
         words["logprobs"] = sampling.logprobs
@@ -91,8 +91,8 @@ def _output(request: TokenRequest) -> Json:
         raise RequestRefused("a constraint that begins after other tokens must say so in its grammar")
     if sampling.ignore_eos:
         raise RequestRefused(
-            "ignore_eos and a constraint on the output exclude each other on vLLM, which ends constrained text with "
-            "an end-of-sequence token",
+            "ignore_eos cannot be combined with a constraint on the output on vLLM, which ends constrained "
+            "text with an end-of-sequence token",
             param="ignore_eos",
         )
     return {**words, "structured_outputs": {"grammar": join_lark(constraint.grammar)}}
@@ -209,7 +209,7 @@ def read_embedding(data: bytes, request: TokenRequest) -> TokenEvent:
         (entry,) = orjson.loads(data)["data"]
         state = base64.b64decode(entry["embedding"], validate=True)
     except (ValueError, KeyError, TypeError):
-        raise ProtocolError("the answer is no embedding") from None
+        raise ProtocolError("the answer is not an embedding") from None
     policy = request.adapter.id if request.adapter is not None else None
     return TokenEvent(token_ids=(), finish_reason="stop", policy=policy, state=state)
 
@@ -252,7 +252,7 @@ def _parse_object(text: bytes) -> Json:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise ProtocolError("the answer is no JSON") from None
+        raise ProtocolError("the answer is not JSON") from None
     if not isinstance(value, dict) or not isinstance(value.get("choices"), list):
         error = value.get("error") if isinstance(value, dict) else None
         said = error.get("message") if isinstance(error, dict) else error

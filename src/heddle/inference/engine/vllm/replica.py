@@ -154,7 +154,7 @@ class Replica:
         models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         base = next((entry for entry in models if not entry.get("parent")), None)
         if base is None:
-            raise ProtocolError("it serves no model")
+            raise ProtocolError("it does not serve a model")
         length = base.get("max_model_len")
         self.model, self.max_model_len = str(base.get("id")), length if isinstance(length, int) else 0
         self._adapters = {str(entry.get("id")) for entry in models if entry.get("parent")}
@@ -162,7 +162,7 @@ class Replica:
             try:
                 await self.load_adapter(adapter)
             except RequestRefused as error:
-                logger.warning("%s does not take %s: %s", self.name, adapter.id, error)
+                logger.warning("%s did not load %s: %s", self.name, adapter.id, error)
 
     def _check_soon(self) -> None:
         """A request failed: the next look decides."""
@@ -236,7 +236,7 @@ class Replica:
         except Refused as error:
             if error.status in (404, 405, 501) and "does not exist" not in _reason(error)[0]:
                 raise RequestRefused(
-                    "embeddings need a server of vLLM that pools (--runner pooling); this one generates"
+                    "embeddings require a vLLM server started with --runner pooling; this one generates text"
                 ) from error
             raise
 
@@ -288,7 +288,7 @@ def _json(body: bytes) -> Json:
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise ProtocolError("the answer is no JSON object")
+        raise ProtocolError("the answer is not a JSON object")
     return value
 
 
@@ -299,7 +299,7 @@ def _reason(error: Refused) -> tuple[str, str | None]:
     except ProtocolError:
         found = None
     if not isinstance(found, dict):
-        return f"it answered {error.status} {found or ''}".rstrip(), None
+        return f"it returned {error.status} {found or ''}".rstrip(), None
     param = found.get("param")
     return str(found.get("message"))[:1000], param if isinstance(param, str) else None
 

@@ -165,7 +165,7 @@ class AgentAggregates(Repository):
         else:
             typed = fields.measure(of)
             if typed.type != NUMBER:
-                raise InvalidRequest(f"The measure of a numeric bucket must be a number, not {typed.type}")
+                raise InvalidRequest(f"The measure of a numeric bucket must be a number, got {typed.type}")
             keys = [fields.key(key).expression for key in request.group_by]
             groups = sa.select(typed.expression.label("number")).where(within).group_by(*keys)
             number = groups.having(*fields.having(request.having)).subquery().c.number
@@ -320,7 +320,7 @@ def _ordering(fields: Fields, request: SpanAggregate) -> list[Expression | str]:
     order: list[Expression | str] = []
     for term in request.sort:
         if term.field not in named:
-            raise InvalidField(f"Invalid sort field: {term.field[:200]}; known are {', '.join(named)}")
+            raise InvalidField(f"Invalid sort field: {term.field[:200]}; expected one of {', '.join(named)}")
         expression = named[term.field].expression
         order.append((sa.desc(expression) if term.descending else sa.asc(expression)).nulls_last())
     return [*order, *(f"k{number}" for number in range(len(request.group_by)))]

@@ -180,7 +180,7 @@ class Fields:
         else:
             typed = self.derived(value.key) if value.source == "derived" else self._field(value.key)
         if expected is not None and typed.type != expected:
-            raise InvalidRequest(f"{value.key[:200]} is of the type {typed.type}, not {expected}")
+            raise InvalidRequest(f"{value.key[:200]} has the type {typed.type}, expected {expected}")
         if typed.type == STRING and value.source == "field":
             return Typed(sa.func.nullif(typed.expression, ""), STRING)
         return typed
@@ -199,13 +199,13 @@ class Fields:
         kept = None if measure.filter is None else condition(measure.filter, self)
         if measure.value is None:
             if measure.function != "count":
-                raise InvalidRequest(f"{measure.function} needs a value (measure {measure.alias})")
+                raise InvalidRequest(f"{measure.function} requires a value (measure {measure.alias})")
             return Typed(sa.func.count() if kept is None else sa.func.count(sa.case((kept, 1))), NUMBER)
         value, name = self.value(measure.value, measure.value_type), measure.function
         if name == "list":
             return Typed(DistinctList(value.expression), TEXTS_TYPE)
         if name != "total" and name not in AGGREGATIONS[value.type]:
-            raise InvalidRequest(f"{name} cannot be computed over values of the type {value.type}")
+            raise InvalidRequest(f"{name} cannot be computed for values of type {value.type}")
         taken = value.expression if kept is None else sa.case((kept, value.expression))
         if name == "count":
             return Typed(sa.func.count(taken), NUMBER)
@@ -227,7 +227,7 @@ class Fields:
         for item in filters:
             found = self.measure(item.measure)
             if item.is_instant != (found.type == DATETIME):
-                raise InvalidRequest(f"The bounds of {item.measure.alias} must be of its type, {found.type}")
+                raise InvalidRequest(f"The bounds of {item.measure.alias} must have its type, {found.type}")
             if item.low is not None:
                 tests.append(found.expression >= item.low)
             if item.high is not None:
@@ -248,7 +248,7 @@ class Fields:
         if column in MORE_NUMBERS:
             return Typed(JsonRead(_c.more, (column,), "number"), NUMBER)
         if column in UNREAD:
-            raise InvalidField(f"Field {name[:200]} cannot be used in a query; /agents/search finds texts of messages")
+            raise InvalidField(f"Field {name[:200]} cannot be used in a query; use /agents/search to search messages")
         raise InvalidField(f"Unknown field: {name[:200]}")
 
     @staticmethod
@@ -271,7 +271,7 @@ class Fields:
             return Typed(sa.case((_c.status_code == "ERROR", 1), else_=0), BOOLEAN)
         if name == "is_invocation":
             return Typed(sa.case((INVOKES, 1), else_=0), BOOLEAN)
-        raise InvalidField(f"Unknown derived value: {name[:200]}; known are {', '.join(DERIVED)}")
+        raise InvalidField(f"Unknown derived value: {name[:200]}; expected one of {', '.join(DERIVED)}")
 
     def _cost(self, name: str) -> Expression:
         """The cost of a span; null where its model has no price."""
@@ -399,13 +399,13 @@ def _path(path: str, beside: type | None) -> str:
     source, dot, key = path.partition(".")
     if source in CUSTOM_TYPES:
         if not (dot and key):
-            raise InvalidField(f"{source} needs a key: {source}.<key>")
+            raise InvalidField(f"{source} requires a key: {source}.<key>")
         return path
     if column in UNREAD:
         return column
     if beside is None:
         raise InvalidField(
-            f"Unknown field: {path[:200]}; a custom attribute stands beside a constant or is named with its type: "
+            f"Unknown field: {path[:200]}; compare a custom attribute with a constant or name it with its type: "
             f"{', '.join(f'{name}.<key>' for name in CUSTOM_TYPES)}"
         )
     return f"{_MAPS[beside]}.{path}"
@@ -423,5 +423,5 @@ def _common(items: Sequence[Operand]) -> type | None:
         return float
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise InvalidRequest(f"The constants of one $in list must have one type, got {names}")
+        raise InvalidRequest(f"The constants of an $in list must have the same type, got {names}")
     return kinds.pop() if kinds else None

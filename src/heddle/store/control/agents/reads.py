@@ -195,7 +195,7 @@ def _ordering(fields: Fields, sort: Sequence[Sort]) -> list[Expression]:
     terms: list[Expression] = []
     for term in sort:
         if term.field.partition(".")[0] in CUSTOM and "." not in term.field:
-            raise InvalidField(f"{term.field} needs a key: {term.field}.<key>")
+            raise InvalidField(f"{term.field} requires a key: {term.field}.<key>")
         value = fields.operand(term.field)
         expression = CodePoints(value.expression) if value.kind is Kind.TEXT else value.expression
         terms.append((sa.desc(expression) if term.descending else sa.asc(expression)).nulls_last())
