@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from heddle.checks import look
 from heddle.errors import Damaged, HeddleError
@@ -18,7 +19,7 @@ from heddle.store import integrity
 from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.agents import spans as spans_of_agents
-from heddle.store.control.agents.table import CHECKED
+from heddle.store.control.agents.table import CHECKED, agent_spans
 from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.open import schema_version
 from heddle.store.sqlite.connection import connect
@@ -223,6 +224,8 @@ def test_a_flipped_bit_of_an_agent_span_is_named(tmp_path: Path) -> None:
     )
     assert shown.fetchall() == [("one", "guide", "c"), ("root", "guide", "c")]
     assert checks.check_rows(math.inf).problems == checks.check_tables(math.inf).problems == []
+    rows = session.control.execute(sa.select(agent_spans)).mappings().all()
+    assert [spans_of_agents.checksum(row) for row in rows] == [row["crc"] for row in rows]
     for column in CHECKED:
         raw.execute("BEGIN")
         raw.execute(f"UPDATE agent_spans SET {column} = ifnull({column}, '') || '1' WHERE span_id = 'root'")

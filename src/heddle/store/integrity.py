@@ -16,8 +16,8 @@ from pathlib import Path
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
-from heddle.store.control.agents.table import AGENT, OWN_AGENT, OWN_CONVERSATION, TEXTS, agent_spans
 from heddle.store.control.agents.table import CHECKED as CHECKED_OF_SPANS
+from heddle.store.control.agents.table import OWN, TEXTS, agent_spans
 from heddle.store.sqlite import blocks, call_bodies, row_checksums, search
 from heddle.store.sqlite.call_bodies import COLUMN, checksum_sql
 from heddle.store.sqlite.connection import connect
@@ -37,9 +37,8 @@ _DAMAGED = " UNION ALL ".join(
         WHERE b.rid >= ? AND b.rid < ? AND b.{COLUMN} <> {checksum_sql(dict.fromkeys(columns, "TEXT"), "b.")}"""
     for table, columns in CHECKED.items()
 )
-_OWN = {**dict.fromkeys(AGENT, OWN_AGENT), "conversation_id": OWN_CONVERSATION}
 SPAN_CHECKSUM = ", ".join(
-    f"CAST(iif(own & {_OWN[name]}, {name}, '') AS BLOB)" if name in _OWN else f"CAST({name} AS BLOB)"
+    f"CAST(iif(own & {OWN[name]}, {name}, '') AS BLOB)" if name in OWN else f"CAST({name} AS BLOB)"
     for name in CHECKED_OF_SPANS
 )
 """The arguments of the checksum of an agent span."""

@@ -23,6 +23,8 @@ from heddle.paths import model_folder, resolve_below
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import CHUNK
+from heddle.store.control.agents.spans import checksum
+from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
@@ -323,6 +325,8 @@ def _add_rows(moved: ProjectTable, rows: Sequence[Row], connection: sa.Connectio
         return sum(_add_rows(moved, [row], connection) for row in rows)
     if moved.table is object_versions:
         rows = [_place_version(connection, rows[0])]
+    if moved.table is agent_spans:
+        rows = [{**row, "crc": checksum(row)} for row in rows]
     statement = dialect_insert(connection, moved.table).values(list(rows)).on_conflict_do_nothing()
     # Not every driver counts the rows of such a statement.
     return len(connection.execute(statement.returning(moved.table.c[moved.identity[0]])).all())

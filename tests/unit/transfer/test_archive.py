@@ -4,10 +4,12 @@ import asyncio
 import io
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -120,6 +122,8 @@ def test_one_project_moves_alone_and_under_another_name(tmp_path: Path, source: 
 
     asyncio.run(run())
     assert SqliteIntegrity(tmp_path / "target" / DATABASE).check_rows(math.inf).problems == []
+    with closing(sqlite3.connect(tmp_path / "target" / DATABASE)) as raw:
+        assert raw.execute("SELECT count(*) FROM agent_spans WHERE crc IS NOT NULL").fetchone()[0] > 0
     settled = of(tmp_path / "target")
     assert "restored into a temporary folder and checked" in back_up(settled, str(tmp_path / "backup"))
 

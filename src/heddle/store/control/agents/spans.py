@@ -4,7 +4,7 @@ A span that names no agent or conversation shows those of its trace: the earlies
 The columns hold what is shown; `own` remembers what the span said itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ from heddle.store.control.agents.aggregates import AgentAggregates
 from heddle.store.control.agents.reads import AgentReads
 from heddle.store.control.agents.table import (
     AGENT,
+    CHECKED,
     CUSTOM,
     MORE,
+    OWN,
     OWN_AGENT,
     OWN_CONVERSATION,
     TEXTS,
@@ -106,6 +108,13 @@ class AgentSpans(AgentReads, AgentAggregates):
         if spans:
             size = _ROW_BYTES * len(spans)
             await self._executor.write(lambda connection: write(connection, spans), size)
+
+
+def checksum(row: Mapping[str, Any]) -> int:
+    """The `crc` of a row that has all other columns."""
+    inherited = {name for name, bit in OWN.items() if not row["own"] & bit}
+    said = [str(row[name]) for name in CHECKED if name not in inherited and row[name] is not None]
+    return crc32("".join(said).encode())
 
 
 def hide(connection: sa.Connection, project: str, trace_ids: Iterable[str], span_ids: Sequence[str]) -> None:

@@ -43,6 +43,9 @@ CUSTOM = {
 OWN_AGENT, OWN_CONVERSATION = 1, 2
 """Bits of the column `own`: the span itself names its agent, its conversation."""
 
+OWN = {**dict.fromkeys(AGENT, OWN_AGENT), "conversation_id": OWN_CONVERSATION}
+"""The bit of each column that may be inherited."""
+
 agent_spans = sa.Table(
     "agent_spans",
     metadata,
