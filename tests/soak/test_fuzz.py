@@ -10,7 +10,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from heddle.wire.batched import batched
 from tests.support import old_data, scale
+from tests.support.cli import heddle
 from tests.support.fuzz import Fuzz, Sent
 from tests.support.server import HeddleProcess
 from tests.support.tenants import Tenant
@@ -113,18 +112,24 @@ def memory_that_stays(process: HeddleProcess) -> int:
     return min(found)
 
 
-def feedback_of(client: httpx.Client) -> set[str]:
-    """The ids of the project's feedback."""
-    answer = client.post("/feedback/query", json={"project_id": old_data.PROJECT, "fields": ["id"]})
-    return {row["id"] for row in answer.raise_for_status().json()["result"]}
+def erase(client: httpx.Client) -> None:
+    """Remove the project with all that a part of the run added to it."""
+    named = {"project_id": old_data.PROJECT}
+    asked = client.post("/project/purge", json={**named, "subject": "project", "id": ""}).raise_for_status()
+    deadline, state = time.monotonic() + 600, "queued"
+    while state in ("queued", "running"):
+        assert time.monotonic() < deadline, "the project is not erased"
+        time.sleep(0.2)
+        jobs = client.post("/evaluations/jobs/query", json={**named, "kinds": ["purge"]}).raise_for_status().json()
+        state = {job["id"]: job["state"] for job in jobs["jobs"]}[asked.json()["job_id"]]
+    assert state == "succeeded"
 
 
-def remove_feedback(client: httpx.Client, ids: Iterable[str]) -> None:
-    """Take away what a part of the run added: notes on every call make every later answer, and its memory, larger."""
-    for part in batched(sorted(ids), 500):
-        query = {"$or": [{"$eq": [{"$getField": "id"}, {"$literal": one}]} for one in part]}
-        body = {"project_id": old_data.PROJECT, "query": {"$expr": query}}
-        client.post("/feedback/purge", json=body).raise_for_status()
+def begin_anew(client: httpx.Client, archive: Path) -> None:
+    """Give the project what it had at first: with more data in every part, every answer and its memory would grow."""
+    erase(client)
+    done = heddle("import", "archive", archive, "--to", client.base_url)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "workers", "scale"])
@@ -139,13 +144,16 @@ def test_whatever_is_sent(kind: str, tmp_path: Path) -> None:
     told = old_data.unpack(recording, tmp_path, databases)
     settings = {**databases, **SETTINGS, **({"workers": 2} if kind == "workers" else {})}
     with Process(tmp_path / "data", **settings) as process, httpx.Client(base_url=process.url, timeout=300) as client:
-        first = feedback_of(client)
+        archive = tmp_path / "first.heddle"
+        done = heddle("export", archive, "--project", old_data.PROJECT, "--data", tmp_path / "data", **databases)
+        assert done.returncode == 0, done.stdout + done.stderr
         driver = Driver(process, Fuzz(SEED, Tenant(old_data.PROJECT, "canary", told["ids"])))
         numbers = range(int(AT), int(AT) + 1) if AT else range(COUNT)
         curve = []
         for part in range(10):
             driver.send(numbers[len(numbers) * part // 10 : len(numbers) * (part + 1) // 10])
-            remove_feedback(client, feedback_of(client) - first)
+            if COUNT >= MEASURED // 10:
+                begin_anew(client, archive)
             curve.append(memory_that_stays(process))
             print(f"{kind}: part {part + 1} of 10: {curve[-1] >> 20} MiB", flush=True)
         assert process.is_ready(), process.log()[-3000:]
