@@ -77,3 +77,14 @@ def test_calls_that_grow_old_are_deleted_as_time_passes(tmp_path: Path) -> None:
             body = {"start": start("team/later", age)}
             assert client.post("/call/start", json=body).status_code == 200
         wait_for_count(server.url, "team/later", 1)
+
+
+@scale.on_sqlite
+def test_a_call_that_expires_after_the_last_year_is_read(tmp_path: Path) -> None:
+    with HeddleProcess(tmp_path / "data") as server, httpx.Client(base_url=server.url) as client:
+        update = {"project_id": "team/late", "retention_days": 20}
+        assert client.post("/project/ttl_settings/update", json=update).status_code == 200
+        body = {"start": {**start("team/late", timedelta()), "started_at": "9999-12-20T00:00:00Z"}}
+        assert client.post("/call/start", json=body).status_code == 200
+        call = client.post("/calls/stream_query", json={"project_id": "team/late"}).json()
+        assert call["expire_at"] == "9999-12-31T23:59:59.999999Z"

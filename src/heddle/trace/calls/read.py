@@ -306,7 +306,9 @@ class CallReader:
             "wb_user_id": row.user,
             "wb_run_id": _external_run_id(row.run_id),
             "deleted_at": None,
-            "expire_at": None if self._retention is None else times.to_iso(row.started_at + self._retention),
+            "expire_at": None
+            if self._retention is None
+            else times.to_iso(min(row.started_at + self._retention, times.LAST)),
             "storage_size_bytes": row.size if request.include_storage_size else None,
             "total_storage_size_bytes": row.trace_size if request.include_total_storage_size else None,
         }
