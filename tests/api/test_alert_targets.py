@@ -148,6 +148,22 @@ def test_who_was_refused_is_mailed_again_alone(place: Place) -> None:
     assert place.mailed(project) == [receivers[:1], receivers[1:]]
 
 
+def test_a_mail_for_nobody_who_is_still_a_receiver_is_delivered(place: Place) -> None:
+    """It was tried twelve times, and then failed."""
+    project, receivers = "team/changed", ["ann@example.com", "bob@ops.example.com"]
+    place.mail.refused = {receivers[1]: 99}
+    alert = place.create(project, [{"kind": "email", "to": receivers}]).json()["alert"]
+    until(lambda: any(item["attempts"] for item in place.deliveries(project)), "an attempt")
+    [target] = alert["rule"]["targets"]
+    changed = {"project_id": project, "id": alert["id"], "name": "x", "enabled": False, **RULE}
+    changed["targets"] = [target | {"to": receivers[:1]}]
+    assert place.client.post("/alerts/update", json=changed).status_code == 200
+    until(lambda: all(item["attempts"] > 1 for item in place.deliveries(project)), "another attempt")
+    assert [(item["state"], item["error"]) for item in place.deliveries(project)] == [("delivered", None)]
+    assert place.mailed(project) == [receivers[:1]]
+    place.mail.refused = {}
+
+
 @pytest.mark.parametrize("farewell", ["451 later", "nonsense", "221 " + "bye " * 5000])
 def test_a_mail_that_was_taken_is_not_sent_again(place: Place, farewell: str) -> None:
     """What the server said to QUIT made it one that was refused."""

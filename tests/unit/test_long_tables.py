@@ -90,6 +90,22 @@ def test_a_long_table_and_its_edits(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_chunks_that_a_purge_once_left_do_not_become_those_of_a_new_table(tmp_path: Path) -> None:
+    """Each table/create was a 500 where SQLite gave the number of their table out again."""
+
+    async def work(store: SqliteStore) -> None:
+        stray = [{"table_number": 1, "chunk": chunk, "row_digests": '["stray"]'} for chunk in range(2)]
+        insert = stored_rows.table_chunks.insert()
+        await store.tables._executor.write(lambda connection: connection.execute(insert, stray))
+        await store.tables.create("p", digest_of(NAMES[:3]), NAMES[:3], {})
+        read = sa.select(stored_rows.table_chunks.c["table_number", "chunk"])
+        left = await store.tables._executor.read(lambda connection: connection.execute(read).all())
+        assert [tuple(row) for row in left] == [(1, 0)]
+        assert await names_of(store.tables, digest_of(NAMES[:3])) == NAMES[:3]
+
+    run(tmp_path, work)
+
+
 def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of which only a part came is never seen, and the next long table a day later removes it."""
     monkeypatch.setattr(tables, "_OLD", 0)

@@ -178,7 +178,10 @@ class NewTable:
         row |= {"is_complete": int(self._is_complete), "created_at": times.now()}
         result = connection.execute(tables.insert().values(**row))
         assert result.inserted_primary_key is not None
-        return int(result.inserted_primary_key[0])
+        number = int(result.inserted_primary_key[0])
+        # SQLite gives out the number of a table that went again, and its chunks could stay in earlier versions.
+        connection.execute(table_chunks.delete().where(table_chunks.c.table_number == number))
+        return number
 
     def _insert_chunks(self, connection: sa.Connection, number: int, chunks: Sequence[str]) -> None:
         if chunks:

@@ -114,7 +114,8 @@ async def send(settings: Settings, row: AlertRow, target: Target, delivery: Deli
     if target["kind"] == "email":
         check_receivers(target["to"], settings)
         waiting = orjson.loads(delivery.body).get("to", target["to"])
-        return await _send_mail(settings, [one for one in target["to"] if one in waiting], delivery)
+        receivers = [one for one in target["to"] if one in waiting]
+        return await _send_mail(settings, receivers, delivery) if receivers else None
     place = f"alert {row.id} {target.get('id', '')}"
     url = Secrets(settings).decrypt(target["url"], place)
     check_webhook_address(url, settings.alert_webhooks)
