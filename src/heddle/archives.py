@@ -57,8 +57,8 @@ async def import_archive(
         for project in _projects(Path("The archive"), renamed, beginning)[1] if is_redacted else ():
             if store.redaction.has_rules(caller.open(project)):
                 raise Conflict(
-                    f"The project {project} redacts what it is sent, and an uploaded archive would lie in the data "
-                    "folder until it is imported: import it there, with `heddle import archive`"
+                    f"The project {project} has redaction rules, and an uploaded archive would be stored "
+                    "unredacted until its import; import it on the server's machine with `heddle import archive`"
                 )
 
     writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER, check)
@@ -114,7 +114,7 @@ def _projects(path: Path, renamed: list[str], beginning: bytes | None = None) ->
     except HeddleError as error:
         raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
     if not archive.header.projects:
-        raise InvalidRequest("The archive holds no project")
+        raise InvalidRequest("The archive has no projects")
     return archive, [renames.name(project) for project in archive.header.projects]
 
 
@@ -154,10 +154,10 @@ class Archives:
         imports = await self._store.eval_jobs.open_of(IMPORT_JOB)
         await asyncio.to_thread(self._sweep, {row.body["file"] for row in imports})
         if any(row.id < job.id and not set(job.body["into"]).isdisjoint(row.body["into"]) for row in imports):
-            raise Later(_WAIT_SECONDS, "Another archive is imported into the project first")
+            raise Later(_WAIT_SECONDS, "Another archive is being imported into the project")
         path = self._folder / job.body["file"]
         if not path.is_file():
-            raise NotFound("The archive is gone; send it again")
+            raise NotFound("The archive was removed; upload it again")
         archive = ArchiveReader(path)
         renames = Renames.parse(job.body["projects"], archive.header.projects)
         checked = ArchiveCheck(archive)

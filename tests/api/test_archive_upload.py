@@ -135,13 +135,13 @@ def test_what_is_no_archive_is_refused(archive: Path, target: HeddleProcess) -> 
     headers = {"authorization": f"Bearer {make_key(target.data, 'admin', '--scope', 'admin')}"}
     whole = archive.read_bytes()
     for content, renamed, reason in (
-        (b"hello", [], "is no whole archive"),
+        (b"hello", [], "is not a complete archive"),
         (whole[: len(whole) // 2], [], "is no"),
-        (whole[:512], [], "is no whole archive"),
-        (whole[:600], [], "is no whole archive"),
-        (whole, ["unknown/project=a/b"], "holds no project"),
+        (whole[:512], [], "is not a complete archive"),
+        (whole[:600], [], "is not a complete archive"),
+        (whole, ["unknown/project=a/b"], "has no project"),
         (whole, [f"{OLD}=nothing"], "nothing"),
-        (archive_of(), [], "holds no project"),
+        (archive_of(), [], "has no projects"),
     ):
         answer = httpx.post(
             f"{target.url}/archives/import", params={"project": renamed}, files={"file": content}, headers=headers
@@ -255,7 +255,7 @@ def test_who_waits_hears_that_the_project_was_erased(tmp_path: Path, monkeypatch
     (tmp_path / "a").write_bytes(b"")
     monkeypatch.setattr(Remote, "upload", lambda *_, **__: {"job_id": "gone", "project_id": OLD})
     monkeypatch.setattr(Remote, "post", lambda *_: {"jobs": []})
-    with pytest.raises(HeddleError, match="its project was erased meanwhile"):
+    with pytest.raises(HeddleError, match="its project was erased"):
         send_archive("http://localhost", None, tmp_path / "a", [])
 
 

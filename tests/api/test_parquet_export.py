@@ -70,7 +70,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stderr
         assert "calls.parquet (5 rows), usage.parquet (2 rows), feedback.parquet (2 rows)" in done.stdout
         again = heddle("export", folder / "export", "--format", "parquet", "--data", folder / "data", **settings)
-        assert again.returncode == 1 and "exists already" in again.stderr
+        assert again.returncode == 1 and "already exists" in again.stderr
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
     return folder
 

@@ -357,7 +357,9 @@ def _paths(group_by: GroupBy | None) -> Sequence[str]:
     paths = [group_by] if isinstance(group_by, str) else list(group_by or ())
     for path in paths:
         if split_path(path)[0] not in GROUP_FIELDS:
-            raise ValueError(f"group_by {path[:200]!r} is no path of a call; it begins with one of {GROUP_FIELDS}")
+            raise ValueError(
+                f"group_by {path[:200]!r} is not a path of a call; it must start with one of {GROUP_FIELDS}"
+            )
     return paths
 
 
@@ -391,7 +393,7 @@ def choose_exchanges(exchanges: Json) -> list[Json]:
         names = ", ".join(sorted(found))
         raise PydanticCustomError(
             "value_error",
-            "Exchanges with one trainable model can be trained, not with {names}; keep those of one",
+            "Exchanges must all be with the same trainable model, got {names}",
             {"names": names},
         )
     by_protocol = next(iter(found.values()), {})
@@ -399,7 +401,7 @@ def choose_exchanges(exchanges: Json) -> list[Json]:
     if by_protocol:
         raise PydanticCustomError(
             "value_error",
-            "Only chat completions of a trainable model can be trained, not {protocols}",
+            "Only chat completions of a trainable model can be trained on, got {protocols}",
             {"protocols": ", ".join(by_protocol)},
         )
     return sorted(chats, key=lambda exchange: str(exchange.get("start_time") or ""))

@@ -67,14 +67,15 @@ class RlConfig:
         level = values.get("importance_sampling_level")
         if level is not None and level not in chosen.levels:
             raise ValueError(
-                f"importance_sampling_level {level} does not go with {chosen.name}: {', '.join(chosen.levels)}"
+                f"importance_sampling_level {level} is not supported by {chosen.name}; expected one of: "
+                f"{', '.join(chosen.levels)}"
             )
         _check_correction(chosen, values)
         options = _fill_options(chosen, values.pop("loss_fn_config", None) or {})
         if chosen.bounds is None:
             for name in ("epsilon", "epsilon_high", "mask_prob_ratio"):
                 if values.get(name) not in (None, False):
-                    raise ValueError(f"{name} does not go with {loss}, which does not bound the ratio")
+                    raise ValueError(f"{name} is not supported by {loss}, which does not clip the ratio")
         else:
             low, high = chosen.bounds
             values.setdefault("epsilon", low)
@@ -97,18 +98,22 @@ def _check_correction(loss: Loss, values: Mapping[str, Any]) -> None:
     low, high = values.get("importance_correction_min"), values.get("importance_correction_max")
     if mode is None:
         if low is not None or high is not None:
-            raise ValueError("importance_correction_min and importance_correction_max need importance_correction")
+            raise ValueError("importance_correction_min and importance_correction_max require importance_correction")
         if loss.corrects_itself and values.get("truncated_importance_sampling") is not None:
-            raise ValueError(f"truncated_importance_sampling does not go with {loss.name}; use importance_correction")
+            raise ValueError(
+                f"truncated_importance_sampling is not supported by {loss.name}; use importance_correction"
+            )
         return
     if values.get("truncated_importance_sampling") is not None:
         raise ValueError("give only one of truncated_importance_sampling and importance_correction")
     if low is None and high is None:
-        raise ValueError(f"{mode} needs importance_correction_min or importance_correction_max")
+        raise ValueError(f"{mode} requires importance_correction_min or importance_correction_max")
     if low is not None and high is not None and low >= high:
         raise ValueError("importance_correction_min must be below importance_correction_max")
     if loss.corrects_itself and mode.startswith("sequence"):
-        raise ValueError(f"importance_correction {mode} does not go with {loss.name}: token_truncate, token_mask")
+        raise ValueError(
+            f"importance_correction {mode} is not supported by {loss.name}; use token_truncate or token_mask"
+        )
 
 
 def _fill_options(loss: Loss, given: Mapping[str, float]) -> dict[str, float]:

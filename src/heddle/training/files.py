@@ -51,7 +51,7 @@ def remove_deleted(folder: Path) -> None:
     try:
         remove(folder)
     except OSError as error:
-        logger.warning("%s goes at the next start: %s", folder, error)
+        logger.warning("%s could not be removed; the next start will try again: %s", folder, error)
 
 
 def resolve_folder(data: Path, folder: str) -> Path:
@@ -64,7 +64,7 @@ def remove_below(data: Path, folder: str) -> None:
     try:
         remove_deleted(resolve_folder(data, folder))
     except OutsideRoot as error:
-        logger.warning("a checkpoint's folder is not removed: %s", error)
+        logger.warning("a checkpoint's folder was not removed: %s", error)
 
 
 def remove_begun(folder: Path) -> None:
@@ -133,7 +133,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
             while chunk := text.read(_CHUNK):
                 yield chunk
     except zstandard.ZstdError as error:
-        raise ValueError(f"no zstd: {error}") from None
+        raise ValueError(f"not valid zstd data: {error}") from None
 
 
 SNAPSHOT = "snapshot-"

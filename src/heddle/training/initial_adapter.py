@@ -75,7 +75,7 @@ def make_adapter(target: Path, base: BaseShape, base_id: str, lora: LoraShape, s
         make_whole(target, lambda folder: _write(folder, base, base_id, lora, seed))
     except OSError as error:
         if error.errno in FULL:
-            raise StorageFull("There is no room for the model's first checkpoint") from error
+            raise StorageFull("The disk is full; the model's first checkpoint was not written") from error
         raise
 
 

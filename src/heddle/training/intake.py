@@ -104,7 +104,7 @@ class Intake:
         async for chunk in body:
             content += chunk
             if len(content) > MOST_REDACTED:
-                raise TooLarge(f"Request too large: trajectories of over {MOST_REDACTED} bytes cannot be redacted")
+                raise TooLarge(f"Request too large: trajectories of more than {MOST_REDACTED} bytes cannot be redacted")
         taken, groups = await asyncio.to_thread(check, kind, bytes(content))
         if groups is None:
             return taken
@@ -175,7 +175,7 @@ async def _check_elsewhere(kind: str, folder: Path) -> Taken:
         answer = await processes.answer({"kind": kind, "folder": str(folder)})
     except TooMuchWork:
         raise Unavailable(
-            "The body could not be checked: the process died of it; perhaps it needs too much memory"
+            "The body could not be checked: the process that checks it died, possibly out of memory"
         ) from None
     if "taken" in answer:
         return Taken(**answer["taken"])

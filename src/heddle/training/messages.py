@@ -192,7 +192,7 @@ def decode(line: bytes) -> Answer:
     value = json.loads(line)
     kind = _KINDS.get(value.pop("type", "")) if isinstance(value, dict) else None
     if kind is None or set(value) != {field.name for field in fields(kind)}:
-        raise ValueError(f"no message of a training process: {line[:200]!r}")
+        raise ValueError(f"not a message of a training process: {line[:200]!r}")
     message: Answer = kind(**value)
     return message
 

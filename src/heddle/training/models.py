@@ -85,14 +85,14 @@ class TrainableModels:
         """The base model that a client names; raises InvalidRequest naming those that can be trained."""
         bases = await self._policies.base_models()
         if not bases:
-            raise Unavailable("This server serves no model, so none can be trained; start it with --model", 60)
+            raise Unavailable("This server has no model to train; start it with --model", 60)
         wanted = TINY if name in TINY_SPELLINGS else name
         for base in bases:
             if base.id == wanted:
                 return base
         known = ", ".join(sorted(base.id for base in bases))
         raise InvalidRequest(
-            f"base_model {name[:200]!r} cannot be trained here; available: {known}", param="base_model"
+            f"base_model {name[:200]!r} cannot be trained on this server; available: {known}", param="base_model"
         )
 
     async def shape(self, base: BaseModel) -> initial_adapter.BaseShape:
@@ -143,9 +143,9 @@ class TrainableModels:
             elif not caller.may_read(row.project_id):
                 raise Conflict(f"The model {row.name!r} already exists in {row.project_id}")
             elif row.base_model != base.id:
-                raise Conflict(f"The model {row.name!r} already exists, made from {row.base_model!r}")
+                raise Conflict(f"The model {row.name!r} already exists with the base model {row.base_model!r}")
             elif wanted.lora_rank not in (None, row.lora["rank"]):
-                raise Conflict(f"The model {row.name!r} already exists, with the LoRA rank {row.lora['rank']}")
+                raise Conflict(f"The model {row.name!r} already exists with the LoRA rank {row.lora['rank']}")
             elif await self._ensure_served(row) or wanted.return_existing:
                 pass  # what was not served had never been acknowledged
             else:
@@ -292,7 +292,7 @@ class TrainableModels:
                 for job in open_jobs:
                     await self._supervisor.wait_until_ended(job.id)
         except TimeoutError:
-            raise Conflict(f"A job of the model {row.name!r} has not ended yet; try again") from None
+            raise Conflict(f"A job of the model {row.name!r} is still running; try again when it has ended") from None
 
     async def delete_checkpoints(self, row: ModelRow, steps: list[int], user: str) -> tuple[int, list[int]]:
         """Take steps away; returns how many there were, and which were not there.
@@ -338,10 +338,10 @@ class TrainableModels:
         for need in self.needs:
             reasons |= await need(model)
         if rows:
-            reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
+            reasons[rows[-1].step] = "it is the newest step, and step numbers are not reused"
         latest = await self._policies.latest(policy_name(model))
         if latest is not None:
-            reasons[latest] = "the model's name means it; roll back first"
+            reasons[latest] = "the model currently serves it; roll back first"
         return reasons
 
     async def _delete_steps(self, model: ModelRow, steps: Collection[int], user: str) -> list[CheckpointRow]:

@@ -47,7 +47,7 @@ class Reward:
 
     def __post_init__(self) -> None:
         if self.feedback_type is None and split_path(self.path)[0] not in CALL_FIELDS:
-            raise ValueError(f"A reward needs a feedback_type, or a path that begins with {', '.join(CALL_FIELDS)}")
+            raise ValueError(f"A reward requires a feedback_type, or a path that starts with {', '.join(CALL_FIELDS)}")
 
     def find(self, subject: Call, others: list[Call]) -> float | None:
         """The reward of a call; feedback on the calls below it (`others`) counts where it has none itself."""

@@ -59,7 +59,7 @@ class Rollouts:
         groups = await self._read(key)
         group, index = place
         if not 0 <= group < len(groups) or not 0 <= index < len(groups[group]["trajectories"]):
-            raise NotFound("There is no such trajectory")
+            raise NotFound("Trajectory not found")
         config = RlConfig.of_json(settings) if settings else RlConfig()
         members = groups[group]["trajectories"]
         found: Json = {"trajectory": members[index], "advantage": _advantages(members, config)[index]}
@@ -75,7 +75,7 @@ class Rollouts:
         if self._last[0] != key:
             body = await asyncio.to_thread(lambda: files.read_payload(self._path_of(key)))
             if GROUPS not in body:
-                raise InvalidRequest("This job was trained on written answers; it has no trajectories")
+                raise InvalidRequest("This job has no trajectories: it is a fine-tuning job")
             self._last = (key, body[GROUPS])
         return self._last[1]
 

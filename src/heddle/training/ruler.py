@@ -158,7 +158,7 @@ def read_scores(text: str, count: int) -> list[TrajectoryScore]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"its answer holds no scores: {place + ': ' if place else ''}{first['msg']}") from None
+        raise InvalidRequest(f"its answer has no valid scores: {place + ': ' if place else ''}{first['msg']}") from None
     found = Counter(score.trajectory_id for score in scores)
     wanted = dict.fromkeys(_ids(count))
     wrong = {
@@ -277,7 +277,7 @@ class Ruler:
         try:
             body = await asyncio.to_thread(lambda: files.read_payload(self._blobs.path(job.payload)))
         except NotFound as error:
-            raise JudgeFailed(f"the data of the job is gone: {error}") from None
+            raise JudgeFailed(f"the data of the job is missing: {error}") from None
         groups: list[GroupData] = body[GROUPS]
         file = self._data / files.work_folder(job.model_id, job.id) / SCORES_FILE
         known = await asyncio.to_thread(_read_scored, file)

@@ -222,7 +222,7 @@ def _id(token: str, place: int, stated: list[int] | None, renderer: Renderer, at
     if named := _NAMED.fullmatch(token):
         found = int(named[1])
         if known is not None and found != known:
-            raise TrainingError(f"{at}: token {place} is id {found} in logprobs and {known} in token_ids")
+            raise TrainingError(f"{at}: token {place} has the id {found} in logprobs but {known} in token_ids")
         return _checked(found, renderer, at)
     if known is not None:
         return known
@@ -287,7 +287,7 @@ def sequences(groups: Sequence[GroupData], renderer: Renderer, settings: RlConfi
     """
     limit = settings.packed_sequence_length or max_length
     if limit > max_length:
-        raise TrainingError(f"packed_sequence_length is {limit}; this model is trained on at most {max_length} tokens")
+        raise TrainingError(f"packed_sequence_length must be at most {max_length} for this model, got {limit}")
     preparation = _Preparation(renderer, settings, limit)
     made = [sequence for place, group in enumerate(groups) for sequence in preparation.group(group, place)]
     counts = preparation.counts
@@ -376,7 +376,7 @@ class _Preparation:
             self.counts["data/untrained_tool_call_messages"] += 1
             return
         if not isinstance(content, str):
-            raise TrainingError(f"{at}: only content that is a text can be trained without logprobs")
+            raise TrainingError(f"{at}: only text content can be trained on without logprobs")
         if ids := self._renderer.encode(content):
             yield Turn(place, ids, [math.nan] * len(ids))
 
@@ -408,7 +408,7 @@ class _Preparation:
             try:
                 known = self._prompts[key] = self._renderer.render(messages, tools, generation_prompt=True)
             except ValueError as error:
-                raise TrainingError(f"{at}: what stands before it cannot be rendered: {error}") from error
+                raise TrainingError(f"{at}: the messages before it cannot be rendered: {error}") from error
         return known
 
 

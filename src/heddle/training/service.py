@@ -80,11 +80,13 @@ async def reference_folder(
         return None
     found = _ADDRESS.fullmatch(settings.kl_ref_adapter_path)
     if found is None:
-        raise _bad_reference(_PATH, "it is the address of a step, such as wandb-artifact:///entity/project/name:step3")
+        raise _bad_reference(
+            _PATH, "it must be the address of a step, such as wandb-artifact:///entity/project/name:step3"
+        )
     entity, project, name, step = found.groups()
     other = await models.find_named(entity, project, name)
     if other is None or not caller.reaches(other.project_id):
-        raise _bad_reference(_PATH, f"there is no model {name!r} in {entity}/{project}")
+        raise _bad_reference(_PATH, f"model {name!r} not found in {entity}/{project}")
     if (other.base_model, other.lora) != (model.base_model, model.lora):
         raise _bad_reference(_PATH, f"the model {name!r} has another base model or LoRA shape")
     for row in await models.checkpoints(other.id):
@@ -156,9 +158,9 @@ class Training:
     def require(self) -> None:
         """Raise ExtraMissing or Unavailable where this server trains nothing."""
         if self.settings.training == "off":
-            raise Unavailable("This server trains no models; start it with --training on", retry_after=60)
+            raise Unavailable("Training is off on this server; start it with --training on", retry_after=60)
         if self.missing:
-            raise ExtraMissing(f"Training needs an extra that is not installed: {install_command('training')}")
+            raise ExtraMissing(f"Training requires an extra that is not installed: {install_command('training')}")
 
     async def take(self, kind: str, body: AsyncIterator[bytes], caller: Caller, model_id: str | None = None) -> Taken:
         """Check and keep the body of a `job` or a `log` as `Intake.take` does, without what its project redacts.
@@ -238,7 +240,7 @@ class Training:
         if model.id in self.models.ending:
             raise Conflict(f"The model {model.name!r} is being deleted")
         if await self._tinker.is_run(model.id):
-            raise Conflict(f"The model {model.name!r} is trained by Tinker's protocol")
+            raise Conflict(f"The model {model.name!r} is being trained through the Tinker protocol")
         row = JobRow(
             id=job_id or str(uuid.uuid4()),
             model_id=model.id,
@@ -267,9 +269,9 @@ class Training:
     async def cancel_job(self, job: JobRow) -> JobRow:
         """Give a job up; returns it as it is then. One that runs ends within seconds. Raises Conflict."""
         if job.kind == TINKER:
-            raise Conflict("The job is a run of Tinker's protocol: its client ends it (unload_model)")
+            raise Conflict("The job is a run of the Tinker protocol; only its client can end it (unload_model)")
         if not await self.supervisor.cancel(job.id):
-            raise Conflict(f"The job has ended already: {(await self._jobs.find(job.id) or job).state}")
+            raise Conflict(f"The job has already ended: {(await self._jobs.find(job.id) or job).state}")
         return await self._jobs.find(job.id) or replace(job, cancel_asked=True)
 
     async def find_event_place(self, job: JobRow, event_id: str | None) -> int:
@@ -284,7 +286,9 @@ class Training:
     def body_path(self, key: str) -> Path:
         """Where the body of a job or a log lies; raises NotFound when it was removed."""
         if not key:
-            raise NotFound("There is no body: it was removed with its model, or came by the Tinker protocol")
+            raise NotFound(
+                "The job has no body: it was removed with its model, or the job came through the Tinker protocol"
+            )
         return self._blobs.path(key)
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _TRACES_AT_ONCE = 500
 _LEFT_OUT = {
     "unfinished": "still running",
-    "without_completions": "without a chat completion at or below it",
+    "without_completions": "without a chat completion at or below them",
     "without_messages": "with a completion whose messages could not be read",
-    "malformed": "with messages or choices that no training job takes",
+    "malformed": "with messages or choices that training does not support",
     "without_reward": "without a reward",
     "without_group": "without a value to group by",
 }
@@ -42,7 +42,7 @@ async def resolve_source(
     """
     subjects = await _read_calls(calls, caller, [_select_subjects(source)], max_bytes)
     if not subjects:
-        raise InvalidRequest(f"source: no call of {source.project_id} fits; nothing to train on", param="source")
+        raise InvalidRequest(f"source: no call of {source.project_id} matches; nothing to train on", param="source")
     traces = batched(list(dict.fromkeys(call["trace_id"] for call in subjects)), _TRACES_AT_ONCE)
     selections = [CallSelection(source.project_id, {"trace_ids": some}) for some in traces]
     every = await _read_calls(calls, caller, selections, max_bytes)
@@ -91,7 +91,8 @@ async def _read_calls(
             used += len(lines)
             if used > max_bytes:
                 raise TooLarge(
-                    f"source: the calls hold more than {max_bytes} bytes (limit max_training_body); lower its limit"
+                    f"source: the calls have more than {max_bytes} bytes (limit max_training_body); lower the "
+                    "limit of source"
                 )
             read += await asyncio.to_thread(_parse_lines, lines)
     return read
@@ -105,7 +106,7 @@ def _explain(found: Found) -> str:
     reasons = [f"{count} {words}" for name, words in _LEFT_OUT.items() if (count := found.counts[name])]
     if found.counts["exceptions"]:
         reasons.append(f"{found.counts['exceptions']} that failed")
-    return f"of {found.counts['calls']} calls there are " + ", ".join(reasons)
+    return f"of {found.counts['calls']} calls, " + ", ".join(reasons)
 
 
 _MOST_BYTES = 1 << 30
@@ -191,6 +192,6 @@ def _refusal(status: int, body: bytes) -> HeddleError:
     except ValueError:
         value = {}
     reason = value.get("reason") or value.get("detail") if isinstance(value, dict) else None
-    error = HeddleError(f"The server answered {status}: {reason or body[:500].decode('utf-8', 'replace')}")
+    error = HeddleError(f"The server returned {status}: {reason or body[:500].decode('utf-8', 'replace')}")
     error.status = status
     return error

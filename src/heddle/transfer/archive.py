@@ -84,7 +84,7 @@ class ArchiveWriter:
     def __init__(self, target: Path, header: Header) -> None:
         """Begin the archive; raises HeddleError where something is there already or cannot be written."""
         if target.exists():
-            raise HeddleError(f"{target} exists already; an archive is written to a new place")
+            raise HeddleError(f"{target} already exists; an archive must be written to a new file")
         self.manifest = Manifest()
         self._target = target
         with contextlib.ExitStack() as stack:
@@ -118,7 +118,7 @@ class ArchiveWriter:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as copy:
             found, size = _copy(content, copy)
             if found != key:
-                raise HeddleError(f"The content {key} is damaged: it has the SHA-256 {found}")
+                raise HeddleError(f"The content {key} is damaged: its SHA-256 is {found}")
             copy.seek(0)
             self._add(BLOBS + key, copy, size)
         self.manifest.blobs += 1
@@ -177,7 +177,7 @@ class ArchiveReader:
         with contextlib.closing(self._members()) as members:
             name, content = next(members, ("", io.BytesIO()))
             if name != HEADER:
-                raise HeddleError(f"{source} is no archive of heddle: it does not begin with {HEADER}")
+                raise HeddleError(f"{source} is not a heddle archive: it does not start with {HEADER}")
             with self._reading():
                 self.header = _header(source, content.read())
 
@@ -199,23 +199,23 @@ class ArchiveReader:
                 digest, size = _copy(content, None)
             if not name.startswith(BLOBS):
                 if name in known:
-                    raise HeddleError(f"{self._source} is damaged: it holds {name} twice")
+                    raise HeddleError(f"{self._source} is damaged: it contains {name} twice")
                 known[name] = digest
                 continue
             blobs, blob_bytes = blobs + 1, blob_bytes + size
             if name != BLOBS + digest:
-                raise HeddleError(f"{self._source} is damaged: {name} has the SHA-256 {digest}")
+                raise HeddleError(f"{self._source} is damaged: the SHA-256 of {name} is {digest}")
         if manifest is None:
-            raise HeddleError(f"{self._source} is not whole: {MANIFEST}, its last member, is missing")
+            raise HeddleError(f"{self._source} is incomplete: {MANIFEST}, its last member, is missing")
         known.pop(HEADER, None)
         wrong = sorted(
             {name for name, entry in manifest.members.items() if known.get(name) != entry["sha256"]}
             | (known.keys() - manifest.members.keys())
         )
         if wrong:
-            raise HeddleError(f"{self._source} is damaged: {wrong[0]} is missing or not what {MANIFEST} says")
+            raise HeddleError(f"{self._source} is damaged: {wrong[0]} is missing or does not match {MANIFEST}")
         if (blobs, blob_bytes) != (manifest.blobs, manifest.blob_bytes):
-            raise HeddleError(f"{self._source} is not whole: {blobs} blobs instead of {manifest.blobs}")
+            raise HeddleError(f"{self._source} is incomplete: {blobs} blobs instead of {manifest.blobs}")
         return manifest
 
     def _members(self) -> Generator[tuple[str, IO[bytes]]]:
@@ -236,7 +236,7 @@ class ArchiveReader:
             raise HeddleError(f"{self._source} cannot be read: {error.strerror or error}") from None
         except (tarfile.TarError, ValueError, RecursionError) as error:
             # Headers of sparse files are numbers for the library, and what stands behind a header it reads inside it.
-            raise HeddleError(f"{self._source} is no whole archive: {str(error)[:300]}") from None
+            raise HeddleError(f"{self._source} is not a complete archive: {str(error)[:300]}") from None
 
 
 def _header(source: Path, text: bytes) -> Header:
@@ -247,11 +247,11 @@ def _header(source: Path, text: bytes) -> Header:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         is_ours, version = False, 0
     if not is_ours:
-        raise HeddleError(f"{source} is no archive of heddle: its {HEADER} does not say so")
+        raise HeddleError(f"{source} is not a heddle archive: its {HEADER} has another format")
     if version > VERSION:
         raise HeddleError(
             f"{source} is a heddle archive of version {version}, written by heddle {found.get('heddle')}; "
-            f"this one reads up to version {VERSION}: upgrade heddle"
+            f"this heddle reads versions up to {VERSION}: upgrade heddle"
         )
     projects = found.get("projects")
     if not isinstance(projects, list) or not all(isinstance(name, str) for name in projects):
@@ -266,7 +266,7 @@ def _manifest(source: Path, text: bytes) -> Manifest:
             str(entry["sha256"])
         return found
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-        raise HeddleError(f"{source} is damaged: its {MANIFEST} is none of version {VERSION}") from None
+        raise HeddleError(f"{source} is damaged: its {MANIFEST} is not valid for version {VERSION}") from None
 
 
 def _copy(source: "BinaryIO | IO[bytes]", target: IO[bytes] | None) -> tuple[str, int]:
@@ -288,9 +288,7 @@ class _Member(tarfile.TarInfo):
         """The header; raises HeddleError for a long extended one."""
         found = super().frombuf(buf, encoding, errors)
         if found.type not in tarfile.REGULAR_TYPES and found.size > _MOST_HEADER_BYTES:
-            raise HeddleError(
-                f"The archive holds a header of {found.size} bytes, at most {_MOST_HEADER_BYTES} are read"
-            )
+            raise HeddleError(f"The archive has a header of {found.size} bytes; the maximum is {_MOST_HEADER_BYTES}")
         return found
 
 
@@ -298,22 +296,22 @@ def _check_member(member: tarfile.TarInfo) -> None:
     """Raise HeddleError for a link or a device, a name that no export gives, and records that are too large."""
     name = member.name
     if not member.isreg() or member.issparse():
-        raise HeddleError(f"The archive holds {name[:300]!r}, which is no plain file")
+        raise HeddleError(f"The archive contains {name[:300]!r}, which is not a regular file")
     if name in (HEADER, MANIFEST):
         _check_size(member, _MOST_LIST_BYTES)
     elif name.startswith(FOLDERS) and (not _FILE.fullmatch(name) or ".." in name.split("/")):
-        raise HeddleError(f"The archive holds {name[:300]!r}, which is no file of an adapter or a checkpoint")
+        raise HeddleError(f"The archive contains {name[:300]!r}, which is not a file of an adapter or a checkpoint")
     elif name.startswith(BLOBS) and not _BLOB.fullmatch(name):
-        raise HeddleError(f"The archive holds {name[:300]!r}, which is no SHA-256")
+        raise HeddleError(f"The archive contains {name[:300]!r}, which is not a SHA-256")
     elif not name.startswith((FOLDERS, BLOBS)):
         if not _PART.fullmatch(name):
-            raise HeddleError(f"The archive holds {name[:300]!r}, which this heddle does not know")
+            raise HeddleError(f"The archive contains {name[:300]!r}, which this version of heddle does not support")
         _check_size(member, MOST_BYTES)
 
 
 def _check_size(member: tarfile.TarInfo, most: int) -> None:
     if member.size > most:
-        raise HeddleError(f"The archive's {member.name} has {member.size} bytes, and at most {most} are read at once")
+        raise HeddleError(f"The archive's {member.name} has {member.size} bytes; the maximum is {most}")
 
 
 def require_parquet() -> None:
@@ -322,7 +320,7 @@ def require_parquet() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise ExtraMissing(
-            f"Parquet needs pyarrow: {install_command('parquet')}, or give --json to write and read JSON lines"
+            f"Parquet requires pyarrow: {install_command('parquet')}, or use --json to write and read JSON lines"
         ) from None
 
 
@@ -369,7 +367,7 @@ def read_records(name: str, content: bytes) -> list[Row]:
     if name.endswith(PARQUET):
         require_parquet()
         return _read_parquet(name, content)
-    raise HeddleError(f"The archive holds {name}, which this heddle does not know")
+    raise HeddleError(f"The archive contains {name}, which this version of heddle does not support")
 
 
 def _parse_record(name: str, number: int, line: bytes) -> Row:
@@ -380,9 +378,9 @@ def _parse_record(name: str, number: int, line: bytes) -> Row:
             raise ValueError("it has too many values")
         found = orjson.loads(line)
     except ValueError as error:
-        raise HeddleError(f"The archive is refused: {name}, record {number}: it is no record: {error}") from None
+        raise HeddleError(f"The archive is refused: {name}, record {number}: not a valid record: {error}") from None
     if not isinstance(found, dict):
-        raise HeddleError(f"The archive is refused: {name}, record {number}: it is no record")
+        raise HeddleError(f"The archive is refused: {name}, record {number}: not a valid record")
     return found
 
 
@@ -395,15 +393,15 @@ def _read_parquet(name: str, content: bytes) -> list[Row]:
         file = parquet.ParquetFile(io.BytesIO(content))
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         if file.metadata.num_rows > _PART_ROWS or sum(group.total_byte_size for group in groups) > MOST_BYTES:
-            raise HeddleError(f"The archive is refused: {name} unpacks to more than a member may hold")
+            raise HeddleError(f"The archive is refused: {name} exceeds the maximum size of a member when decompressed")
         texts = [field.name for field in file.schema_arrow if pyarrow.types.is_large_string(field.type)]
         # As dictionaries, else one long text that is named thousands of times takes thousands of times its room.
         table = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts).read(use_threads=False)
         if sum(_unpacked(column) for column in table.columns) > MOST_BYTES:
-            raise HeddleError(f"The archive is refused: {name} unpacks to more than a member may hold")
+            raise HeddleError(f"The archive is refused: {name} exceeds the maximum size of a member when decompressed")
         rows: list[Row] = table.to_pylist()
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise HeddleError(f"The archive is refused: {name} is no Parquet: {str(error)[:300]}") from None
+        raise HeddleError(f"The archive is refused: {name} is not a Parquet file: {str(error)[:300]}") from None
     return rows
 
 

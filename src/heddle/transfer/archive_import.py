@@ -77,7 +77,7 @@ _CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Columns of JSON and of plain text that are redacted."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_NEW_SECRETS = "alert rules have new secrets: make the rules again to read them, if messages are checked"
+_NEW_SECRETS = "alert rules have new secrets; if receivers verify signatures, create the rules again to see the secrets"
 _v = object_versions.c
 
 
@@ -191,7 +191,7 @@ class Import:
             if beginning.startswith(_ZSTD) or is_text(beginning):
                 redacted = self._redact(beginning + content.read(MOST_TEXT))
                 if content.read(1):
-                    raise HeddleError(f"The text {key} has over {MOST_TEXT} bytes and cannot be redacted")
+                    raise HeddleError(f"The text {key} has more than {MOST_TEXT} bytes and cannot be redacted")
                 self._redacted[key] = stored = hashlib.sha256(redacted).hexdigest()
                 return not blobs.exists(stored) and bool(blobs.put_bytes(redacted))
         if blobs.exists(key):
@@ -202,7 +202,7 @@ class Import:
                 writer.write(beginning)
                 beginning = b""
             if writer.commit() != key:
-                raise HeddleError(f"The archive changed while it was read: {key} is another content now")
+                raise HeddleError(f"The archive changed while it was read: the content {key} is different now")
         finally:
             writer.discard()
         return True
@@ -234,7 +234,7 @@ class Import:
             self._table = records.PartialTable(row["project"], row["digest"], row["row_count"], [])
         table = self._table
         if table.digest != row["digest"]:
-            raise HeddleError(f"The archive holds only a part of the table {table.digest}")
+            raise HeddleError(f"The archive contains only a part of the table {table.digest}")
         table.row_digests += row["row_digests"]
         if not table.is_whole:
             return
@@ -282,7 +282,7 @@ class RowWriter:
         """Store records of the table of a name; raises HeddleError for an unknown table."""
         moved = schema.BY_NAME.get(name)
         if moved is None:
-            raise HeddleError(f"The archive holds records of {name}, which this heddle does not know")
+            raise HeddleError(f"The archive contains records of {name}, which this version of heddle does not support")
         known = [column.name for column in moved.columns]
         chosen = [{key: value for key, value in row.items() if key in known} for row in rows]
         if secret := schema.SECRETS.get(name):

@@ -55,7 +55,7 @@ def export(
     from heddle.transfer.export import export as write
 
     if format_ not in ("archive", "parquet") or (as_json and format_ == "parquet"):
-        raise typer.BadParameter("--format is archive or parquet, and --json is for archives")
+        raise typer.BadParameter("--format must be archive or parquet, and --json can be used only with archive")
     settings = load_settings(config, data=data, store=store, control=control, files=files)
     if format_ == "parquet":
         from heddle.transfer import parquet

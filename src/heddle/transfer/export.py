@@ -64,7 +64,7 @@ async def chosen_projects(store: Store, projects: Sequence[str]) -> list[str]:
     known = await _known_projects(store)
     missing = [name for name in projects if name not in known]
     if missing:
-        raise HeddleError(f"there is no project {missing[0]!r}; there are {', '.join(known) or 'none'}")
+        raise HeddleError(f"project {missing[0]!r} not found; available: {', '.join(known) or 'none'}")
     return list(dict.fromkeys(projects)) or known
 
 
@@ -201,7 +201,7 @@ async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Sto
         return
     source = Path(settings.data) / DATABASE
     if not source.exists():
-        raise HeddleError(f"There is nothing to export: {source} does not exist")
+        raise HeddleError(f"nothing to export: {source} does not exist")
     with paths.open_scratch(target) as folder:
         await asyncio.to_thread(_copy, source, folder / DATABASE)
         async with opened_store(dataclasses.replace(patient, data=str(folder), files="folder")) as store:
@@ -228,5 +228,5 @@ class ReadOnlyBlobs:
 
     def __getattr__(self, name: str) -> Any:
         if name == "begin":
-            raise HeddleError("a copy that is exported takes no content")
+            raise HeddleError("a copy made for an export is read-only")
         return (lambda *_: 0) if name in _REMOVING else getattr(self._blobs, name)

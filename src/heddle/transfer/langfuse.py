@@ -54,7 +54,7 @@ def import_files(folder: Path, target: Target) -> Report:
     """Send every exported file of a folder to a target; raises HeddleError naming what cannot be read."""
     found = _find_files(folder)
     if not found["observations"] and not found["traces"]:
-        raise HeddleError(f"{folder} holds no observations/, observations_v2/ or traces/ of a Langfuse export")
+        raise HeddleError(f"{folder} is not a Langfuse export: it has no observations/, observations_v2/ or traces/")
     export = Export(target.report)
     export.read_traces(_read_rows(found["traces"]))
     target.spans(export.spans(_read_rows(found["observations"])), {"service.name": "langfuse"})
@@ -86,7 +86,9 @@ class Export:
         if not row.get("parent_observation_id"):
             self._roots.setdefault(trace, row["id"])
         if not row.get("end_time") and row.get("type") != "EVENT":
-            self._report.leave("ends of observations that were still running: they end at their start here")
+            self._report.leave(
+                "end times of observations that were still running (imported with their start as the end)"
+            )
         return span
 
     def bare_traces(self) -> Iterator[Json]:
@@ -144,7 +146,7 @@ def _nanoseconds(row: Json, name: str) -> int:
     value = row.get(name)
     micros = times.parse(value.isoformat() if isinstance(value, datetime) else identify(row, name))
     if micros is None or not 0 <= micros < _LATEST // 1000:
-        raise Misfit(f"whose {name} is no time that can be stored")
+        raise Misfit(f"whose {name} is not a valid time")
     return micros * 1000
 
 
@@ -177,7 +179,7 @@ def _find_files(folder: Path) -> dict[str, list[Path]]:
         if kind is None or is_older or not path.is_file():
             continue
         if not path.name.endswith(_ENDINGS):
-            raise HeddleError(f"{path} is none of the files of a Langfuse export: {', '.join(_ENDINGS)}")
+            raise HeddleError(f"{path} is not a file of a Langfuse export: {', '.join(_ENDINGS)}")
         found[kind].append(path)
     return found
 
@@ -212,7 +214,7 @@ def _read_file(path: Path) -> Iterator[Any]:
         else:
             rows = jsontext.loads_text(content.read())
             if not isinstance(rows, list):
-                raise ValueError("it holds no list of rows")
+                raise ValueError("it does not contain a list of rows")
             yield from rows
 
 

@@ -16,7 +16,7 @@ from heddle.wire.jsontypes import Json
 _PAGE, _SPANS_PAGE = 100, 20
 _SESSION = "mlflow.trace.session"
 _PLACE, _IN_STORE = "mlflow.trace.spansLocation", "TRACKING_STORE"
-_NO_SPANS = "traces whose spans the tracking server does not answer with"
+_NO_SPANS = "traces whose spans the tracking server does not return"
 
 
 def import_experiment(remote: Remote, experiment: str, target: Target) -> Report:
@@ -54,7 +54,7 @@ class Mlflow:
         found = self._pages(path, {"max_results": 1000}, "experiments")
         known = {identify(each, "name"): identify(each, "experiment_id") for _, each in found}
         if name not in known:
-            raise HeddleError(f"there is no experiment {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+            raise HeddleError(f"experiment {name!r} not found; available: {', '.join(sorted(known)) or 'none'}")
         return known[name]
 
     def traces(self, experiment: str) -> Iterator[tuple[str, Any]]:
@@ -130,7 +130,7 @@ def _hexadecimal(span: Json, name: str) -> str:
     try:
         return base64.b64decode(identify(span, name)).hex()
     except ValueError:
-        raise Misfit(f"whose {name} is not in base64") from None
+        raise Misfit(f"whose {name} is not base64") from None
 
 
 def _scores(report: Report, name: str, info: Json, spans: list[Json]) -> Iterator[Score]:
@@ -161,5 +161,5 @@ def _value(holder: Json) -> Any:
         try:
             return jsontext.loads_text(str(serialized.get("value")))
         except ValueError:
-            raise Misfit("whose serialized_value is no JSON") from None
+            raise Misfit("whose serialized_value is not JSON") from None
     return holder.get("value", holder.get("issue_name"))

@@ -71,7 +71,7 @@ async def export(settings: Settings, target: Path, projects: Sequence[str]) -> d
     require_parquet()
     paths.require_apart(settings.data, target)
     if target.exists():
-        raise HeddleError(f"{target} exists already; Parquet files are written to a new folder")
+        raise HeddleError(f"{target} already exists; Parquet files must be written to a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     with paths.open_scratch(target) as scratch:
         folder = scratch / "files"

@@ -29,7 +29,7 @@ def import_project(remote: Remote, project: str, target: Target) -> Report:
     for name, identity in named:
         target.dataset(name, source.examples(target.report, identity))
         experiments = source.listed(f"/v1/datasets/{identity}/experiments")
-        target.report.leave("experiments: their runs are projects of their own in Phoenix", len(list(experiments)))
+        target.report.leave("experiments (Phoenix stores their runs as separate projects)", len(list(experiments)))
     target.report.notes.append("prompts, annotation configurations and older versions of datasets are not read")
     return target.report
 

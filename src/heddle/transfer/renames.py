@@ -34,9 +34,9 @@ class Renames:
         for text in given:
             old, equals, new = text.partition("=")
             if not equals:
-                raise HeddleError(f"--project is old=new, both of the form entity/project; got {text!r}")
+                raise HeddleError(f"--project must be OLD=NEW, both of the form entity/project; got {text!r}")
             if old not in known:
-                raise HeddleError(f"the archive holds no project {old!r}; it holds {', '.join(known) or 'none'}")
+                raise HeddleError(f"the archive has no project {old!r}; it contains {', '.join(known) or 'none'}")
             names[old] = new
         return cls(names)
 

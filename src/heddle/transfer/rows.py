@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from heddle.errors import HeddleError
 
 T = TypeVar("T")
-_WORDS: dict[type, str] = {str: "text", dict: "object", list: "list", int: "number"}
+_WORDS: dict[type, str] = {str: "a string", dict: "an object", list: "a list", int: "a number"}
 
 
 class Misfit(HeddleError):
@@ -15,7 +15,7 @@ class Misfit(HeddleError):
 def members(row: Any) -> dict[str, Any]:
     """The row, if it is an object; raises Misfit."""
     if not isinstance(row, dict):
-        raise Misfit("that are no objects")
+        raise Misfit("that are not objects")
     return row
 
 
@@ -25,7 +25,7 @@ def take(row: Any, name: str, kind: type[T], default: T | None = None) -> T:
     if value is None:
         value = default
     if not isinstance(value, kind):
-        raise Misfit(f"whose {name} is {'missing' if value is None else f'no {_WORDS[kind]}'}")
+        raise Misfit(f"whose {name} is {'missing' if value is None else f'not {_WORDS[kind]}'}")
     return value
 
 
@@ -42,7 +42,7 @@ def texts(row: Any, name: str) -> list[str]:
 def _items(row: Any, name: str, kind: type[T]) -> list[T]:
     found: list[Any] = take(row, name, list, [])
     if not all(isinstance(item, kind) for item in found):
-        raise Misfit(f"whose {name} holds something else than {_WORDS[kind]}s")
+        raise Misfit(f"whose {name} has an item that is not {_WORDS[kind]}")
     return found
 
 

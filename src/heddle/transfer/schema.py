@@ -28,11 +28,11 @@ class Shape:
 
 
 ANY = Shape("JSON", object)
-OBJECT = Shape("JSON object", dict)
-TEXTS = Shape("list of texts", list, str)
-TEXT_MAP = Shape("object of texts", dict, str)
-NUMBER_MAP = Shape("object of numbers", dict, (int, float))
-RULES = Shape("rules of redaction", dict, list, RedactionRules.of_json)
+OBJECT = Shape("a JSON object", dict)
+TEXTS = Shape("a list of strings", list, str)
+TEXT_MAP = Shape("an object of strings", dict, str)
+NUMBER_MAP = Shape("an object of numbers", dict, (int, float))
+RULES = Shape("a set of redaction rules", dict, list, RedactionRules.of_json)
 
 
 def public_part(table: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,9 +79,9 @@ def explain_mismatch(source: object) -> Iterator[None]:
     try:
         yield
     except Misfit as error:
-        raise HeddleError(f"{source} has answers {error.reason}; is it the right one?") from None
+        raise HeddleError(f"{source} has entries {error.reason}; check that it is the right one") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise HeddleError(f"{source} holds something else than expected ({error!r}); is it the right one?") from error
+        raise HeddleError(f"{source} has an unexpected format ({error!r}); check that it is the right one") from error
 
 
 def read_pages(
@@ -103,7 +103,7 @@ def read_pages(
         if not after:
             return
         if after in seen:
-            raise HeddleError(f"the pages of {named} have no end: {cursor} {after[:100]!r} came twice")
+            raise HeddleError(f"the pages of {named} repeat: {cursor} {after[:100]!r} was returned twice")
         seen.add(after)
 
 
@@ -138,7 +138,7 @@ def send_archive(server: str, key: str | None, source: Path, renamed: Sequence[s
         jobs = retry(remote.post, "/evaluations/jobs/query", asked)["jobs"]
         found = next((each for each in jobs if each["id"] == job["job_id"]), None)
         if found is None:
-            raise HeddleError(f"{server} has no job for {source} any more: its project was erased meanwhile")
+            raise HeddleError(f"the job of {source} on {server} no longer exists: its project was erased")
         if found["ended_at"] is not None:
             break
         time.sleep(_LOOK_SECONDS)
@@ -221,7 +221,7 @@ class Target:
                         waiting += [part[middle:], part[:middle]]
                     else:
                         place = f"{identify(part[0])}: {error.reason[:500]}"
-                        self.report.refuse(group, Misfit("that the server refuses"), place)
+                        self.report.refuse(group, Misfit("that the server rejected"), place)
 
     def _item(self, score: Score) -> Json:
         project = self._project.id

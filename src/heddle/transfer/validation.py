@@ -45,7 +45,7 @@ _SHA256_OR_NONE = re.compile(r"([0-9a-f]{64})?")
 
 def is_text(value: Any) -> str | None:
     """Whether it is a text."""
-    return None if isinstance(value, str) else "is no text"
+    return None if isinstance(value, str) else "is not a string"
 
 
 def has_shape(shape: schema.Shape) -> Check:
@@ -53,21 +53,21 @@ def has_shape(shape: schema.Shape) -> Check:
 
     def check(value: Any) -> str | None:
         if not isinstance(value, str):
-            return "is no text"
+            return "is not a string"
         text = value.encode("utf-8", "surrogatepass")
         if len(text) > _SHORT and count_nodes(text) > MOST_NODES:
-            return f"holds more than {MOST_NODES} values"
+            return f"has more than {MOST_NODES} values"
         try:
             found = jsontext.loads(text, True, _DEPTH)
         except HeddleError as error:
-            return f"is no JSON: {error.reason[:200]}"
+            return f"is not valid JSON: {error.reason[:200]}"
         items = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
         if not isinstance(found, shape.kind) or not all(isinstance(item, shape.items) for item in items):
-            return f"is no {shape.name}"
+            return f"is not {shape.name}"
         try:
             shape.read(found)
         except HeddleError as error:
-            return f"is no {shape.name}: {error.reason[:200]}"
+            return f"is not {shape.name}: {error.reason[:200]}"
         return None
 
     return check
@@ -85,24 +85,24 @@ def count_nodes(text: bytes) -> int:
 def is_number(value: Any) -> str | None:
     """Whether it is a finite number."""
     is_one = isinstance(value, int | float) and not isinstance(value, bool)
-    return None if is_one and math.isfinite(value) else "is no number"
+    return None if is_one and math.isfinite(value) else "is not a number"
 
 
-def is_whole(first: int, last: int, what: str = "whole number in reach") -> Check:
+def is_whole(first: int, last: int, what: str = "whole number in range") -> Check:
     """Whether it is a whole number of a range."""
 
     def check(value: Any) -> str | None:
         is_one = isinstance(value, int) and not isinstance(value, bool) and first <= value <= last
-        return None if is_one else f"is no {what}"
+        return None if is_one else f"is not a {what}"
 
     return check
 
 
 is_long, is_integer = is_whole(-(2**63), 2**63 - 1), is_whole(-(2**31), 2**31 - 1)
-is_instant = is_whole(times.FIRST, times.LAST, "instant of the calendar")
+is_instant = is_whole(times.FIRST, times.LAST, "valid time")
 _RANGES: Mapping[str, Check] = {
     "retention_days": is_whole(1, MAX_RETENTION_DAYS),
-    "day": is_whole(times.FIRST // times.DAY, times.LAST // times.DAY, "day of the calendar"),
+    "day": is_whole(times.FIRST // times.DAY, times.LAST // times.DAY, "valid day"),
     **dict.fromkeys(("at", "effective_date", "not_before", "lease_until"), is_instant),
 }
 """Of columns whose numbers mean a time, beside those that end with `_at`."""
@@ -112,20 +112,20 @@ def matches(pattern: re.Pattern[str], what: str) -> Check:
     """Whether it is a text of a form."""
 
     def check(value: Any) -> str | None:
-        return None if isinstance(value, str) and pattern.fullmatch(value) else f"is no {what}"
+        return None if isinstance(value, str) and pattern.fullmatch(value) else f"is not a {what}"
 
     return check
 
 
 def one_of(*words: str) -> Check:
     """Whether it is one of a few words."""
-    return lambda value: None if value in words else f"is none of {', '.join(words)}"
+    return lambda value: None if value in words else f"is not one of {', '.join(words)}"
 
 
 def is_digests(value: Any) -> str | None:
     """Whether it is a list of texts."""
     is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return None if is_list else "is no list of digests"
+    return None if is_list else "is not a list of digests"
 
 
 @cache
@@ -148,7 +148,7 @@ def _check_of(column: "sa.Column[Any]") -> Check:
     if column in schema.FOLDER_COLUMNS:
         return matches(schema.FOLDER, "folder of an adapter or a checkpoint")
     if column in schema.PATH_COLUMNS:
-        return matches(_PART, "id")
+        return matches(_PART, "valid id")
     if column in schema.ENDED:
         return one_of(*schema.ENDED[column])
     if (shape := schema.JSON_COLUMNS.get(column.table.name, {}).get(column.name)) is not None:
@@ -190,7 +190,7 @@ _OF_CALLS["status"] = (one_of(*STATUS_WORDS), False)
 def problem_of(group: str, row: Any) -> tuple[str, str] | None:
     """The first column of a record that is not as it must be, and what is wrong with it."""
     if not isinstance(row, dict):
-        return "", "is no record"
+        return "", "is not a record"
     for name, (check, may_miss) in checks(group).items():
         value = row.get(name)
         problem = (None if may_miss else "is missing") if value is None else check(value)
@@ -218,10 +218,10 @@ class ArchiveCheck:
             if not name.startswith((BLOBS, FOLDERS)):
                 self._member(name, read_records(name, content.read()))
         if self._table is not None:
-            raise HeddleError(f"The archive holds only a part of the table {self._table.digest[:100]!r}")
+            raise HeddleError(f"The archive contains only a part of the table {self._table.digest[:100]!r}")
         for name in _names(self._archive, FOLDERS):
             if not any(folder in self.folders for folder in folders_above(name.removeprefix(FOLDERS))):
-                raise HeddleError(f"The archive holds {name[:300]!r}, which no adapter or checkpoint names")
+                raise HeddleError(f"The archive contains {name[:300]!r}, which belongs to no adapter or checkpoint")
 
     def _member(self, name: str, rows: Iterable[Row]) -> None:
         group = name.rpartition("/")[0]
@@ -246,7 +246,7 @@ class ArchiveCheck:
         else:
             is_ours = row.get("project_id", next(iter(self._names), None)) in self._names
         column = "project_id" if "project_id" in row else "project"
-        return None if is_ours else (column, "is no project that the archive's header names")
+        return None if is_ours else (column, "is not a project of the archive's header")
 
     def _parent(self, table: str, row: Row) -> tuple[str, str] | None:
         """Records lie below records of the same archive and project, which come first."""
@@ -258,7 +258,7 @@ class ArchiveCheck:
             column, above = schema.PARENTS[table]
             found = self._owners.get((above, row[column]))
             if found is None or owner not in ("", found):
-                return column, f"names no record of {above} that the archive holds before it"
+                return column, f"refers to no record of {above} earlier in the archive"
             owner = found
         if table in schema.OWNED:
             known = self._owners.setdefault((table, row["id"]), owner)
@@ -273,7 +273,7 @@ class ArchiveCheck:
     def _content(self, table: str, row: Row) -> tuple[str, str] | None:
         for column in schema.BLOB_COLUMNS:
             if column.table.name == table and row[column.name] and bytes.fromhex(row[column.name]) not in self._blobs:
-                return column.name, "names a content that the archive does not hold"
+                return column.name, "refers to content that is not in the archive"
         return None
 
     def _chunk(self, row: Row) -> None:
@@ -281,7 +281,7 @@ class ArchiveCheck:
         if self._table is None:
             self._table = PartialTable(row["project"], row["digest"], row["row_count"], [])
         elif (self._table.digest, self._table.project) != (row["digest"], row["project"]) or not row["chunk"]:
-            raise HeddleError(f"The archive holds only a part of the table {self._table.digest[:100]!r}")
+            raise HeddleError(f"The archive contains only a part of the table {self._table.digest[:100]!r}")
         self._table.row_digests += row["row_digests"]
         if self._table.is_whole:
             self._table = None

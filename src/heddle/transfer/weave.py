@@ -145,7 +145,7 @@ class WeaveSource:
             if found:
                 beginning = hashlib.sha256(jsontext.dumps_bytes(found[0])).digest()
                 if beginning in beginnings:
-                    raise HeddleError(f"the pages of {path} have no end: the one from {offset} on came before")
+                    raise HeddleError(f"the pages of {path} repeat: the page from {offset} was already returned")
                 beginnings.add(beginning)
             yield from ((f"number {number} of {path}", row) for number, row in enumerate(found, offset + 1))
             offset += len(found)
@@ -164,7 +164,7 @@ class WeaveSource:
             except Refused as error:
                 if error.answered not in (400, 404):
                     raise
-                self.report.leave("tables that are named and that the server does not have")
+                self.report.leave("tables that are referenced but missing on the server")
             except Misfit as error:
                 self.report.refuse("tables with rows", error, digest)
         rows.flush()
@@ -180,9 +180,9 @@ class WeaveSource:
             asked = {**named, "limit": CHUNK_ROWS, "offset": first}
             page = take(retry(self._remote.post, "/table/query", asked), "rows", list)
             if len(page) != min(CHUNK_ROWS, count - first):
-                raise HeddleError(f"The server answered {len(page)} rows of the table {digest} from {first} on")
+                raise HeddleError(f"The server returned {len(page)} rows of the table {digest} from row {first}")
             if page and take(page[0], "original_index", int, first) != first:
-                raise HeddleError(f"The server answered other rows of the table {digest} than those from {first} on")
+                raise HeddleError(f"The server returned other rows of the table {digest} than those from row {first}")
             found = [self._fit(TABLE_ROWS, row, _table_row, "val") for row in page]
             for row in found:
                 rows.add(row)
@@ -194,7 +194,7 @@ class WeaveSource:
         for digest, name in self._files.items():
             with tempfile.TemporaryFile() as content:
                 if not self._file(digest, content):
-                    self.report.leave("files that are named and that the server does not have")
+                    self.report.leave("files that are referenced but missing on the server")
                     continue
                 content.seek(0)
                 key = hashlib.file_digest(content, "sha256").hexdigest()
@@ -353,5 +353,5 @@ def _instant(row: Any, name: str) -> int | None:
     text = take(row, name, str, "")
     found = times.parse(text) if text else None
     if text and found is None:
-        raise Misfit(f"whose {name} is no time that can be stored")
+        raise Misfit(f"whose {name} is not a valid time")
     return found

@@ -30,10 +30,10 @@ def test_groups_are_fetched(server: HeddleProcess, wire: Wire) -> None:
 def test_refusals_say_why(server: HeddleProcess, project: str) -> None:
     with pytest.raises(HeddleError, match="no call of"):
         fetch(server, project)
-    with pytest.raises(HeddleError, match=r"answered 400.*Invalid project_id") as caught:
+    with pytest.raises(HeddleError, match=r"returned 400.*Invalid project_id") as caught:
         fetch(server, "nonsense")
     assert caught.value.status == 400
-    with pytest.raises(HeddleError, match=r"answered 422.*not allowed"):
+    with pytest.raises(HeddleError, match=r"returned 422.*not allowed"):
         fetch(server, project, query={"$expr": {"$eq": [{"$getField": "nothing"}, {"$literal": 1}]}})
     for options in ({"filter": {"op_name": []}}, {"limit": 0}, {"group_by": "question"}):
         with pytest.raises(ValueError, match=next(iter(options))):

@@ -214,7 +214,7 @@ def test_cancelling_a_job_that_waits(training: TrainingWire) -> None:
     assert training.events(third) == [training.events(third)[-1]]
     for job_id in (first, third):
         refused = training.refused(409, "POST", f"/training-jobs/{job_id}/cancel")
-        assert "has ended already" in refused["detail"]
+        assert "has already ended" in refused["detail"]
 
 
 def test_a_body_beyond_the_limit(narrow: HeddleProcess) -> None:

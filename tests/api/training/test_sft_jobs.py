@@ -112,7 +112,7 @@ def test_addresses_that_are_not_allowed(url: str, training: TrainingWire) -> Non
         (json.dumps({"text": "no messages"}), "row 0: messages: Field required"),
         (json.dumps({"messages": []}), "row 0: messages"),
         (json.dumps(ROWS[0]) + "\n" + json.dumps({"messages": [{"content": "a"}]}), "row 1: messages.0"),
-        (json.dumps({"messages": [{"role": "user", "content": "a"}]}), "no row has a message of the assistant"),
+        (json.dumps({"messages": [{"role": "user", "content": "a"}]}), "no row has an assistant message"),
         (json.dumps({**ROWS[0], "tools": "x"}), "row 0: tools"),
     ],
 )

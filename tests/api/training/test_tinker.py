@@ -92,7 +92,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_copied(heddle: HeddleProcess, 
     project = f"team/{uuid.uuid4().hex}"
     source = f"tinker://{run.id}/weights/kept"
     refused = run.send("copy_weights", {"source_path": source, "destination_project_id": project})
-    assert refused.status_code == 404 and "was deleted meanwhile" in refused.text
+    assert refused.status_code == 404 and "was deleted" in refused.text
     begun = {"session_id": run.session, "model_seq_id": 7, "path": source, "optimizer": True}
     assert run.send("load_weights", begun).status_code == 404
     listed = httpx.get(f"{heddle.url}/api/v1/training_runs", params={"project_id": project}, headers=KEY, timeout=60)
@@ -117,7 +117,7 @@ def test_a_model_that_many_ask_for_at_once_is_one(heddle: HeddleProcess) -> None
         model = run.post("get_info", {"model_id": f"{run.session}:train:{seq}"})
         assert model["model_data"]["model_name"] == BASE
     other = {**made, "lora_config": {"rank": 8}}
-    assert "model_seq_id 3 was another request" in run.send("create_model", other).text
+    assert "model_seq_id 3 is already used by another request" in run.send("create_model", other).text
 
 
 def test_a_refusal_has_its_turn(heddle: HeddleProcess) -> None:
@@ -126,12 +126,12 @@ def test_a_refusal_has_its_turn(heddle: HeddleProcess) -> None:
     inputs = {"target_tokens": [2, 3], "weights": [1.0, 1.0]}
     wrong = {
         "nonsense": write_data(run.id, 1, [write_datum([1, 2], inputs)], "nonsense"),
-        "needs": write_data(run.id, 2, [write_datum([1, 2], {"target_tokens": [2, 3]})]),
-        "does not take": write_data(run.id, 3, [write_datum([1, 2], {**inputs, "mask": [1.0, 1.0]})]),
-        "target_tokens of shape": write_data(run.id, 4, [write_datum([1, 2, 3], inputs)]),
-        "tokens are from": write_data(run.id, 5, [write_datum([1, 99999], inputs)]),
-        "takes nothing": write_data(run.id, 6, [write_datum([1, 2], inputs)], config={"beta": 1.0}),
-        "no number": write_data(run.id, 7, [write_datum([1, 2], inputs | {"weights": [1.0, float("nan")]})]),
+        "requires loss_fn_inputs": write_data(run.id, 2, [write_datum([1, 2], {"target_tokens": [2, 3]})]),
+        "does not support": write_data(run.id, 3, [write_datum([1, 2], {**inputs, "mask": [1.0, 1.0]})]),
+        "target_tokens has the shape": write_data(run.id, 4, [write_datum([1, 2, 3], inputs)]),
+        "tokens must be from": write_data(run.id, 5, [write_datum([1, 99999], inputs)]),
+        "accepts nothing": write_data(run.id, 6, [write_datum([1, 2], inputs)], config={"beta": 1.0}),
+        "not a number": write_data(run.id, 7, [write_datum([1, 2], inputs | {"weights": [1.0, float("nan")]})]),
     }
     for said, body in wrong.items():
         answer = run.send("forward_backward", body)

@@ -115,7 +115,7 @@ def test_another_base_model_is_a_conflict(tmp_path: Path) -> None:
     async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         await models.create(wanted(), CALLER)
         bench.host.base_ids = ("tiny", "large")
-        with pytest.raises(Conflict, match="made from 'tiny'"):
+        with pytest.raises(Conflict, match="with the base model 'tiny'"):
             await models.create(wanted(base_model="large", return_existing=True), CALLER)
         bench.host.base_ids = ("large",)
         with pytest.raises(InvalidRequest, match="available: large"):
@@ -200,7 +200,7 @@ def test_a_model_is_gone_though_the_disk_refuses_to_remove_its_files(
         with monkeypatch.context() as patch:
             patch.setattr("heddle.training.files.shutil.rmtree", refuse)
             assert await models.delete(model, "somebody") == 1
-        assert "goes at the next start" in caplog.text and folders_of(bench) == ["0000"]
+        assert "the next start will try again" in caplog.text and folders_of(bench) == ["0000"]
         with pytest.raises(NotFound):
             await models.find(model.id, CALLER)
         assert files.sweep(bench.folder, set(), 0) and folders_of(bench) == []

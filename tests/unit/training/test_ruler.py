@@ -173,8 +173,8 @@ def test_tools_histories_and_hostile_texts() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("", "holds no scores: Invalid JSON"),
-        ("[]", "holds no scores"),
+        ("", "has no valid scores: Invalid JSON"),
+        ("[]", "has no valid scores"),
         ({"scores": [{"trajectory_id": "1", "score": 2}]}, "scores.0.score: Input should be less than or equal to 1"),
         ({"scores": [{"trajectory_id": "1", "score": 0.5}]}, "missing: 2"),
         ({"scores": [{"trajectory_id": one, "score": 0} for one in "1123"]}, "twice: 1; unknown: 3"),
@@ -201,7 +201,7 @@ def test_a_wrong_answer_is_asked_for_anew(tmp_path: Path) -> None:
 
 def test_a_judge_that_never_answers_right_fails_the_job(tmp_path: Path) -> None:
     desk = Desk(tmp_path, lambda _: "{}")
-    with pytest.raises(JudgeFailed, match=r"the judge fake/m of group 1: its answer holds no scores: scores: Field"):
+    with pytest.raises(JudgeFailed, match=r"the judge fake/m of group 1: its answer has no valid scores: scores"):
         desk.score(desk.job([told("yes"), told("yes", "no")], judge_model="fake/m"))
     assert len(desk.asked) == ATTEMPTS
     (call,) = desk.shown
@@ -248,7 +248,7 @@ def test_a_body_that_is_gone(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     job = desk.job([told("yes", "no")])
     desk.blobs.path(job.payload).unlink()
-    with pytest.raises(JudgeFailed, match="the data of the job is gone"):
+    with pytest.raises(JudgeFailed, match="the data of the job is missing"):
         desk.score(job)
 
 

@@ -227,7 +227,7 @@ def test_what_is_tolerated_is_counted() -> None:
 def test_packed_sequence_length_is_a_limit_too() -> None:
     one = pair(user("a " * 60), said("x"))
     assert prepared(one, packed_sequence_length=50).counts["data/dropped_too_long"] == 1
-    with pytest.raises(TrainingError, match="packed_sequence_length is 4096"):
+    with pytest.raises(TrainingError, match=r"packed_sequence_length must be .*, got 4096"):
         prepared(one, packed_sequence_length=4096)
 
 
@@ -287,7 +287,7 @@ BAD: dict[str, tuple[Json, str]] = {
     "negative": (choice("x", [-3]), "item 1: token id -3 is outside"),
     "ids of the choice": (choice("x", [40, 41], token_ids=[40]), "item 1: 2 logprobs and 1 token_ids"),
     "no ids at all": (choice("x", [40], token_ids=[]), "item 1: 1 logprobs and 0 token_ids"),
-    "other ids": (choice("x", [40], token_ids=[41]), "item 1: token 0 is id 40 in logprobs and 41 in token_ids"),
+    "other ids": (choice("x", [40], token_ids=[41]), "item 1: token 0 has the id 40 in logprobs but 41 in token_ids"),
     "prompt ids": (choice("x", [40], prompt_token_ids=[1, 968]), "item 1: token id 968 is outside"),
     "negative prompt ids": (choice("x", [40], prompt_token_ids=[1, -1]), "item 1: token id -1 is outside"),
     "unknown token": (
@@ -313,7 +313,7 @@ def test_what_cannot_be_true_is_named(name: str) -> None:
 def test_what_the_template_cannot_write_is_named() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
     with pytest.raises(
-        TrainingError, match=r"^group 0, trajectory 0, item 2: what stands before it cannot .*: messages\.1"
+        TrainingError, match=r"^group 0, trajectory 0, item 2: the messages before it cannot .*: messages\.1"
     ):
         prepared(pair(user("a"), picture, said("x")))
     with pytest.raises(TrainingError, match=r"^group 0, trajectory 0, item 0: .* must not be empty"):

@@ -153,10 +153,10 @@ def test_messages_behind_a_ref_are_read(tmp_path: Path) -> None:
 
 def test_nothing_to_train_on_says_why(tmp_path: Path) -> None:
     async def test(services: Services, trace: Trace) -> None:
-        with pytest.raises(InvalidRequest, match="no call of team/traced fits"):
+        with pytest.raises(InvalidRequest, match="no call of team/traced matches"):
             await resolved(services)
         await rollouts(trace)
-        with pytest.raises(InvalidRequest, match="of 4 calls there are 4 without a reward"):
+        with pytest.raises(InvalidRequest, match="of 4 calls, 4 without a reward"):
             await resolved(services, reward={"path": "output.other"})
         with pytest.raises(InvalidRequest, match="4 without a value to group by"):
             await resolved(services, group_by="inputs.other")
@@ -164,7 +164,7 @@ def test_nothing_to_train_on_says_why(tmp_path: Path) -> None:
             whole("odd", None, "t", 0, inputs={"messages": [{"role": ""}]}, output={**answer("x", [1]), "score": 1})
         ]
         await trace.post(f"/v2/{PROJECT}/calls/complete", batch=batch)
-        with pytest.raises(InvalidRequest, match="1 with messages or choices that no training job takes"):
+        with pytest.raises(InvalidRequest, match="1 with messages or choices that training does not support"):
             await resolved(services, filter={"call_ids": ["odd"]})
 
     with_services(tmp_path, test)

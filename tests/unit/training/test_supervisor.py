@@ -369,11 +369,11 @@ def test_a_job_that_cannot_be_done_says_why(tmp_path: Path) -> None:
         async with bench.supervisor() as supervisor:
             bench.host.base_ids = ("other",)
             job = await bench.ended(supervisor, await bench.job(model))
-            assert job.error == "the base model tiny is not served any more (served: other)"
+            assert job.error == "the base model tiny is no longer served (served: other)"
             bench.host.base_ids = ("tiny",)
             await bench.store.train_models.delete_checkpoints(model.id, [0], 0, "somebody")
             job = await bench.ended(supervisor, await bench.job(model))
-            assert job.error == "the step to start from: there is no step 0; it was deleted or never made"
+            assert job.error == "the step to start from: step 0 not found; it was deleted or never existed"
             job_id = await bench.job(await bench.model("gone"))
             gone = await bench.find(job_id)
             found = await bench.store.train_models.find(gone.model_id)

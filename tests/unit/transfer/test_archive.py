@@ -204,7 +204,7 @@ def rewritten(archive: Path, target: Path, change: "dict[str, bytes | None]") ->
 def test_a_newer_format_is_refused_by_name(tmp_path: Path, archive: Path) -> None:
     header = {"format": "heddle archive", "version": 2, "heddle": "9.9", "made_at": "", "projects": []}
     newer = rewritten(archive, tmp_path / "newer", {HEADER: orjson.dumps(header)})
-    with pytest.raises(HeddleError, match=r"version 2, written by heddle 9\.9; this one reads up to version 1"):
+    with pytest.raises(HeddleError, match=r"version 2, written by heddle 9\.9; this heddle reads versions up to 1"):
         asyncio.run(import_archive(of(tmp_path / "target"), newer, ()))
     assert not (tmp_path / "target").exists()
 
@@ -226,7 +226,7 @@ def test_a_damaged_archive_changes_nothing(tmp_path: Path, archive: Path, kind: 
         damaged.write_text("no archive")
     else:
         rewritten(archive, damaged, changes[kind])
-    with pytest.raises(HeddleError, match=r"damaged|not whole|no whole archive|no archive"):
+    with pytest.raises(HeddleError, match=r"damaged|incomplete|not a complete archive|not a heddle archive"):
         asyncio.run(import_archive(of(tmp_path / "target"), damaged, ()))
     assert not (tmp_path / "target").exists()
 
@@ -259,7 +259,7 @@ def test_members_outside_the_data_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "evil").write_bytes(b"x")
     with ArchiveWriter(tmp_path / "evil.heddle", Header("1", "now", [])) as archive:
         archive.file("adapters/../../outside", tmp_path / "evil")
-    with pytest.raises(HeddleError, match="no file of an adapter"):
+    with pytest.raises(HeddleError, match="not a file of an adapter"):
         asyncio.run(import_archive(of(tmp_path / "target"), tmp_path / "evil.heddle", ()))
     assert not (tmp_path / "outside").exists()
 

@@ -67,7 +67,7 @@ def test_an_import_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> No
         made = heddle("export", archive, "--data", server.data, **server_settings(server))
         refused = heddle("export", archive, "--data", server.data, **server_settings(server))
     assert made.returncode == 0 and f"calls: {_CALLS + 5}" in made.stdout, made.stderr
-    assert refused.returncode == 1 and "exists already" in refused.stderr
+    assert refused.returncode == 1 and "already exists" in refused.stderr
     words = ["import", "archive", str(archive), "--data", str(target)]
     for calls in (1, 1500):
         kill_at(words, target, calls)
@@ -94,8 +94,8 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
     for words, problem in (
         (("export", tmp_path / "a", "--data", tmp_path / "none"), "nothing to export"),
         (("import", "archive", tmp_path / "none", "--data", tmp_path / "b"), "cannot be read"),
-        (("import", "archive", __file__, "--data", tmp_path / "b"), "no whole archive"),
-        (("import", "langfuse", tmp_path, "--into", "team/x"), "holds no observations"),
+        (("import", "archive", __file__, "--data", tmp_path / "b"), "not a complete archive"),
+        (("import", "langfuse", tmp_path, "--into", "team/x"), "it has no observations"),
         (("import", "phoenix", "--server", "http://127.0.0.1:9", "--project", "p", "--into", "bad"), "entity/project"),
     ):
         done = heddle(*words)
@@ -110,11 +110,11 @@ def test_unknown_projects_are_named(tmp_path: Path) -> None:
 
     asyncio.run(run())
     done = heddle("export", tmp_path / "a", "--data", tmp_path / "source", "--project", "team/other")
-    assert done.returncode == 1 and "there is no project 'team/other'; there are team/source" in done.stderr
+    assert done.returncode == 1 and "project 'team/other' not found; available: team/source" in done.stderr
     made = heddle("export", tmp_path / "a", "--data", tmp_path / "source", "--project", PROJECT, "--json")
     assert made.returncode == 0, made.stderr
     renamed = heddle("import", "archive", tmp_path / "a", "--data", tmp_path / "target", "--project", "team/other=x/y")
-    assert renamed.returncode == 1 and "holds no project 'team/other'; it holds team/source" in renamed.stderr
+    assert renamed.returncode == 1 and "has no project 'team/other'; it contains team/source" in renamed.stderr
 
 
 _SIGNALLED = """

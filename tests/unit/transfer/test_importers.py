@@ -76,7 +76,7 @@ def test_mlflow_traces_and_assessments(server: HeddleProcess) -> None:
         for _ in range(2):
             source = Remote(address, from_environment=False)
             report = mlflow.import_experiment(source, "shop", Target(server.url, None, "team/mlflow"))
-        with pytest.raises(HeddleError, match="there is no experiment 'none'; there are Default, shop"):
+        with pytest.raises(HeddleError, match="experiment 'none' not found; available: Default, shop"):
             mlflow.import_experiment(source, "none", Target(server.url, None, "team/mlflow"))
     assert report.known == {"spans": 3, "feedback": 3} and not any(report.new.values()) and not report.left_out
     calls = by_name(calls_of(server, "team/mlflow"))
@@ -124,7 +124,7 @@ def test_spans_in_artifacts_come_over_like_those_in_the_store(server: HeddleProc
 
 def test_what_is_no_phoenix_is_refused(server: HeddleProcess) -> None:
     target = Target(server.url, None, "team/wrong")
-    refused = pytest.raises(HeddleError, match="is it the right one")
+    refused = pytest.raises(HeddleError, match="check that it is the right one")
     with served(lambda *_: (200, {"other": 1})) as address, refused, explain_mismatch(address):
         phoenix.import_project(Remote(address, from_environment=False), "shop", target)
     with served(lambda *_: (404, {"detail": "no"})) as address, pytest.raises(Refused, match="404"):
@@ -198,13 +198,13 @@ def test_older_langfuse_exports_are_joined_with_their_traces(server: HeddleProce
 
 def test_langfuse_folders_that_cannot_be_read_are_named(server: HeddleProcess, tmp_path: Path) -> None:
     target = Target(server.url, None, "team/langfuse-wrong")
-    with pytest.raises(HeddleError, match="holds no observations"):
+    with pytest.raises(HeddleError, match="it has no observations"):
         langfuse.import_files(tmp_path, target)
     place = tmp_path / "observations" / "1.jsonl"
     write(place, [])
     for name, content, problem in (
         ("1.jsonl", b"\xff", "1.jsonl cannot be read: it is not UTF-8"),
-        ("1.json", b'{"id": "a"}', "1.json cannot be read: it holds no list of rows"),
+        ("1.json", b'{"id": "a"}', "1.json cannot be read: it does not contain a list of rows"),
         ("1.csv.gz", gzip.compress(b"id\n" * 99)[:-9], "1.csv.gz cannot be read"),
         ("1.csv.gz", gzip.compress(b"id\n")[:10] + b"\xff" * 9, "1.csv.gz cannot be read"),
     ):
@@ -213,7 +213,7 @@ def test_langfuse_folders_that_cannot_be_read_are_named(server: HeddleProcess, t
         with pytest.raises(HeddleError, match=problem):
             langfuse.import_files(tmp_path, target)
     place.rename(place.with_name("1.xlsx"))
-    with pytest.raises(HeddleError, match="none of the files"):
+    with pytest.raises(HeddleError, match="not a file of a Langfuse export"):
         langfuse.import_files(tmp_path, target)
 
 
@@ -237,21 +237,21 @@ def test_odd_rows_of_langfuse_are_counted_with_their_field_and_the_others_stored
     assert (report.new, report.known) == ({"spans": 2, "feedback": 1}, {"spans": 1, "feedback": 0})
     left = {why.partition(" (the first: row ")[0]: count for why, count in report.left_out.items()}
     assert left == {
-        "observations that are no objects": 5,
+        "observations that are not objects": 5,
         "observations whose id is missing": 1,
         "observations whose trace_id is missing": 2,
         "observations whose start_time is missing": 1,
-        "observations whose id is no text": 1,
-        "observations whose trace_id is no text": 1,
-        "observations whose parent_observation_id is no text": 1,
-        "observations whose name is no text": 1,
-        "observations whose start_time is no text": 1,
-        "observations whose start_time is no time that can be stored": 3,
-        "scores whose id is no text": 1,
+        "observations whose id is not a string": 1,
+        "observations whose trace_id is not a string": 1,
+        "observations whose parent_observation_id is not a string": 1,
+        "observations whose name is not a string": 1,
+        "observations whose start_time is not a string": 1,
+        "observations whose start_time is not a valid time": 3,
+        "scores whose id is not a string": 1,
         "scores whose name is missing": 1,
-        "scores whose trace_id is no text": 1,
+        "scores whose trace_id is not a string": 1,
     }
-    assert f"observations that are no objects (the first: row 1 of {place})" in report.left_out
+    assert f"observations that are not objects (the first: row 1 of {place})" in report.left_out
     assert {call["id"] for call in calls_of(server, project)} == {ROOT, CHILD}
 
 
@@ -264,7 +264,7 @@ def test_a_record_that_the_server_refuses_holds_no_other_up(server: HeddleProces
     target.feedback([kept, Score("2", ROOT, "wandb.note.1", {"note": 5}), Score("3", ROOT, "phoenix.b", {"score": 2})])
     assert target.report.new == {"spans": 2, "feedback": 2} and target.report.known == {"spans": 1, "feedback": 0}
     assert list(target.report.left_out.values()) == [1, 1]
-    assert next(iter(target.report.left_out)).startswith(f"spans that the server refuses (the first: {CHILD}: ")
+    assert next(iter(target.report.left_out)).startswith(f"spans that the server rejected (the first: {CHILD}: ")
 
 
 def damaged(exchanges: list[Json], path: str, items: str, odd: list[Any]) -> list[Json]:
@@ -306,11 +306,11 @@ def test_odd_traces_spans_and_assessments_of_mlflow_are_counted(server: HeddlePr
     assert report.new == {"spans": 3, "feedback": 3}
     kinds = {why.partition(" (the first: number ")[0] for why in report.left_out}
     assert {
-        "traces that are no objects",
-        "traces whose tags is no object",
-        "spans whose trace_id is not in base64",
+        "traces that are not objects",
+        "traces whose tags is not an object",
+        "spans whose trace_id is not base64",
     } <= kinds
-    assert {"assessments that are no objects", "assessments whose serialized_value is no JSON"} <= kinds
+    assert {"assessments that are not objects", "assessments whose serialized_value is not JSON"} <= kinds
 
 
 @pytest.mark.parametrize("given", [{"data": [], "next_cursor": "a"}, {"data": [], "next_cursor": 1}, {"data": {}}, []])
@@ -320,7 +320,7 @@ def test_pages_without_an_end_or_of_another_form_end_in_a_line(server: HeddlePro
         phoenix.import_project(Remote(address, from_environment=False), "shop", target)
     assert "Error" not in raised.value.reason and "\n" not in raised.value.reason
     is_endless = isinstance(given, dict) and given.get("next_cursor") == "a"
-    assert ("'a' came twice" if is_endless else "is it the right one?") in raised.value.reason
+    assert ("'a' was returned twice" if is_endless else "check that it is the right one") in raised.value.reason
 
 
 def test_an_artifact_is_asked_for_again_while_its_server_is_busy(

@@ -49,7 +49,7 @@ def test_a_project_comes_over_with_everything_that_the_api_shows(tmp_path: Path)
         first, second = heddle(*words), heddle(*words)
     assert first.returncode == 3, first.stderr
     assert "calls: 5 stored" in first.stdout and "rows of tables: 1500 stored" in first.stdout
-    assert "left out: 1 files that are named and that the server does not have" in first.stdout
+    assert "left out: 1 files that are referenced but missing on the server" in first.stdout
     assert "calls: 0 stored, 5 there already" in second.stdout
 
     async def ask_target() -> dict[str, str]:
@@ -107,29 +107,29 @@ FEEDBACK |= {"created_at": AT}
 PRICE = {"id": "p", "llm_id": "m", "prompt_token_cost": 0.1, "completion_token_cost": 0.2, "effective_date": AT}
 ODD: dict[str, list[tuple[Any, str]]] = {
     "/calls/stream_query": [
-        (5, "calls that are no objects"),
+        (5, "calls that are not objects"),
         ({**CALL, "trace_id": None}, "calls whose trace_id is missing"),
-        ({**CALL, "inputs": []}, "calls whose inputs is no object"),
-        ({**CALL, "started_at": "now"}, "calls whose started_at is no time that can be stored"),
-        ({**CALL, "thread_id": 3}, "calls whose thread_id is no text"),
-        ({**CALL, "wb_run_step": 2**63}, "calls whose run_step is no whole number in reach"),
+        ({**CALL, "inputs": []}, "calls whose inputs is not an object"),
+        ({**CALL, "started_at": "now"}, "calls whose started_at is not a valid time"),
+        ({**CALL, "thread_id": 3}, "calls whose thread_id is not a string"),
+        ({**CALL, "wb_run_step": 2**63}, "calls whose run_step is not a whole number in range"),
         ({**CALL, "wb_run_id": "a/b"}, "calls that cannot be stored: Invalid wb_run_id"),
         ({**CALL, "inputs": {"a": "weave:///x"}}, "calls that cannot be stored: Invalid URI"),
     ],
     "/objs/query": [
         ({**VERSION, "digest": ""}, "object versions whose digest is missing"),
-        ({**VERSION, "tags": [{}]}, "object versions whose tags holds something else than texts"),
+        ({**VERSION, "tags": [{}]}, "object versions whose tags has an item that is not a string"),
         ({**VERSION, "is_latest": None}, "object versions whose is_latest is missing"),
         ({name: VERSION[name] for name in VERSION if name != "val"}, "object versions whose val is missing"),
     ],
     "/feedback/query": [
-        ({**FEEDBACK, "payload": "text"}, "feedback whose payload is no object"),
+        ({**FEEDBACK, "payload": "text"}, "feedback whose payload is not an object"),
         ({**FEEDBACK, "weave_ref": None}, "feedback whose weave_ref is missing"),
-        ({**FEEDBACK, "scorer_ratings": [1]}, "feedback whose scorer_ratings is no object of numbers"),
+        ({**FEEDBACK, "scorer_ratings": [1]}, "feedback whose scorer_ratings is not an object of numbers"),
     ],
     "/cost/query": [
         ({**PRICE, "llm_id": None}, "costs whose llm_id is missing"),
-        ({**PRICE, "prompt_token_cost": "1"}, "costs whose prompt_token_cost is no number"),
+        ({**PRICE, "prompt_token_cost": "1"}, "costs whose prompt_token_cost is not a number"),
     ],
 }
 
@@ -176,7 +176,7 @@ def test_a_server_that_does_not_heed_the_offset_ends_the_import(tmp_path: Path, 
 
     with (
         served(answer) as address,
-        pytest.raises(HeddleError, match=f"the pages of {path} have no end: the one from 1000"),
+        pytest.raises(HeddleError, match=f"the pages of {path} repeat: the page from 1000"),
     ):
         fetch(address, None, PROJECT, tmp_path / "archive")
     assert not list(tmp_path.iterdir())
@@ -191,6 +191,6 @@ def test_a_table_whose_pages_are_all_its_first_ends_the_import(tmp_path: Path) -
 
     with (
         served(answer) as address,
-        pytest.raises(HeddleError, match="other rows of the table good than those from 1000"),
+        pytest.raises(HeddleError, match="other rows of the table good than those from row 1000"),
     ):
         fetch(address, None, PROJECT, tmp_path / "archive")

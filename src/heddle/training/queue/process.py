@@ -179,7 +179,7 @@ class TrainingProcess(Connection):
                 raise self._how_it_ended()
         self._child.kill()
         await self.close()
-        raise ProcessEnded(f"the training process was silent for {self._options.silence:g} s")
+        raise ProcessEnded(f"the training process did not respond for {self._options.silence:g} s")
 
     def _how_it_ended(self) -> Exception:
         """What `receive` raises; torchrun tells of a killed rank in its log only."""
@@ -265,7 +265,7 @@ class HandedOver:
             is_taken = await asyncio.to_thread(self._look)
             if self._is_killed or (is_taken and not self._lines and clock() - heard > self._silence):
                 await self.close()
-                raise ProcessEnded(f"the worker was silent for {self._silence:g} s")
+                raise ProcessEnded(f"the worker did not respond for {self._silence:g} s")
             if not self._lines:
                 heard = heard if is_taken else clock()
                 await asyncio.sleep(LOOK_SECONDS)

@@ -147,7 +147,7 @@ class Publisher:
             try:
                 await self.retain(model)
             except (HeddleError, OSError):
-                logger.exception("old checkpoints of the model %s were not removed", model.id)
+                logger.exception("old checkpoints of the model %s could not be removed", model.id)
         return ended
 
     async def end(
@@ -167,7 +167,7 @@ class Publisher:
                 try:
                     await observer(model, told)
                 except Exception:
-                    logger.exception("the end of job %s could not be told", job.id)
+                    logger.exception("the end of job %s could not be reported", job.id)
         data: dict[str, Any] = {"error_message": error}
         if state == SUCCEEDED:
             seconds = (at - (job.started_at or at)) / 1e6
@@ -228,7 +228,7 @@ class Publisher:
         except HeddleError as error:
             return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: {error}"
         except Exception as error:
-            logger.exception("the evaluation of job %s", job.id)
+            logger.exception("the evaluation of job %s failed", job.id)
             return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: the evaluation failed: {error!r}"
         finally:
             await aio.cancel(judging, waiting)

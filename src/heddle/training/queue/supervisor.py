@@ -60,11 +60,11 @@ class TaskBuilder:
         base = bases.get(model.base_model)
         if base is None:
             served = ", ".join(sorted(bases)) or "none"
-            raise Impossible(f"the base model {model.base_model} is not served any more (served: {served})")
+            raise Impossible(f"the base model {model.base_model} is no longer served (served: {served})")
         try:
             payload = self.payload(job.payload).resolve()
         except NotFound as error:
-            raise Impossible(f"the data of the job is gone: {error}") from None
+            raise Impossible(f"the data of the job is missing: {error}") from None
         rows = await self.models.checkpoints(model.id)
         config = job.config
         return Task(
@@ -109,7 +109,7 @@ class TaskBuilder:
             if row.step == step:
                 with contextlib.suppress(OutsideRoot):
                     return str(files.resolve_folder(self.data, row.folder))
-        raise Impossible(f"{what}: there is no step {step}; it was deleted or never made")
+        raise Impossible(f"{what}: step {step} not found; it was deleted or never existed")
 
 
 logger = logging.getLogger("heddle.training")
@@ -305,7 +305,7 @@ class Supervisor(Runner[JobRow]):
         if work.cancelled.is_set():
             return False
         if self.ruler is None:
-            raise Impossible("this server asks no judges")
+            raise Impossible("this server has no judge models")
         work.worker = asyncio.create_task(self.ruler.score(model, work.job))
         try:
             payload, usage = await work.worker

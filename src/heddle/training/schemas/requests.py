@@ -47,7 +47,7 @@ def check_unknown(names: Collection[str]) -> None:
     if len(names) > MOST_UNKNOWN or any(len(name) > LONGEST_NAME for name in names):
         raise PydanticCustomError(
             "value_error",
-            f"at most {MOST_UNKNOWN} unknown fields are ignored, with names of at most {LONGEST_NAME} characters",
+            f"at most {MOST_UNKNOWN} unknown fields with names of up to {LONGEST_NAME} characters are allowed",
         )
 
 
@@ -134,7 +134,7 @@ def resolve_config(given: ExperimentalConfig | None) -> RlConfig:
     values = {name: value for name in known if (value := getattr(given, name)) is not None}
     loss: LossName = given.loss_fn or ("ppo" if given.ppo else "cispo")
     if loss == "cross_entropy":
-        raise ValueError("cross_entropy is not a loss of trajectories; use a fine-tuning job")
+        raise ValueError("cross_entropy is not a loss for trajectories; use a fine-tuning job")
     return RlConfig.of_loss(loss, **values, ignored=given.unknown())
 
 
@@ -167,7 +167,7 @@ class SourceReward(_Strict):
     def _is_found_somewhere(self) -> "SourceReward":
         if self.feedback_type is None and split_path(self.path)[0] not in CALL_FIELDS:
             raise PydanticCustomError(
-                "value_error", "give a feedback_type, or a path that begins with inputs, output, attributes or summary"
+                "value_error", "give a feedback_type, or a path that starts with inputs, output, attributes or summary"
             )
         return self
 
@@ -196,7 +196,7 @@ class SourceRequest(_Strict):
             if split_path(path)[0] not in GROUP_FIELDS:
                 known = ", ".join(GROUP_FIELDS)
                 raise PydanticCustomError(
-                    "value_error", "a path of group_by begins with one of {known}", {"known": known}
+                    "value_error", "a path of group_by must start with one of {known}", {"known": known}
                 )
         return self
 
@@ -278,7 +278,7 @@ class JobHead(Part):
     @model_validator(mode="after")
     def _has_rewards(self) -> "JobHead":
         if self.ruler is not None and self.reward_from is None:
-            raise PydanticCustomError("value_error", "ruler goes with reward_from: ruler")
+            raise PydanticCustomError("value_error", "ruler requires reward_from: ruler")
         if self.source is not None and self.source.reward is None and self.reward_from is None:
             missing = InitErrorDetails(type="missing", loc=("source", "reward"), input=None)
             raise ValidationError.from_exception_data("job", [missing])

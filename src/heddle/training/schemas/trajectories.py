@@ -65,13 +65,13 @@ def find_problems(item: Json) -> Iterator[Problem]:
 def _message(message: dict[str, Any], at: Place) -> Iterator[Problem]:
     role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
     if not isinstance(role, str) or not role:
-        yield (*at, "role"), "string_type", "Input should be a text that is not empty"
+        yield (*at, "role"), "string_type", "Input should be a non-empty string"
     if isinstance(content, list):
         for index, part in enumerate(content):
             if not isinstance(part, (dict, str)):
-                yield (*at, "content", index), "dict_type", "Input should be an object or a text"
+                yield (*at, "content", index), "dict_type", "Input should be an object or a string"
     elif content is not None and not isinstance(content, str):
-        yield (*at, "content"), "string_type", "Input should be a text, a list of parts, or null"
+        yield (*at, "content"), "string_type", "Input should be a string, a list of parts, or null"
     if calls is None:
         return
     if not isinstance(calls, list):
@@ -160,7 +160,7 @@ def _mark(value: Any) -> Any:
 def _has_short_names(figures: Any) -> Any:
     """Names of metrics are listed with every step and every log of a model."""
     if isinstance(figures, dict) and any(len(name) > LONGEST_NAME for name in figures if isinstance(name, str)):
-        raise PydanticCustomError("value_error", f"the names of metrics have at most {LONGEST_NAME} characters")
+        raise PydanticCustomError("value_error", f"a metric name can have at most {LONGEST_NAME} characters")
     return figures
 
 
@@ -310,7 +310,7 @@ class LogRequest(Part):
     def _has_few_metrics(cls, groups: list[TrajectoryGroup]) -> list[TrajectoryGroup]:
         names = {name for group in groups for one in group.trajectories for name in one.metrics}
         if len(names) + len({name for group in groups for name in group.metrics}) > MOST_METRICS:
-            raise PydanticCustomError("value_error", f"a log has at most {MOST_METRICS} different metrics")
+            raise PydanticCustomError("value_error", f"a log can have at most {MOST_METRICS} different metrics")
         return groups
 
 
@@ -375,14 +375,10 @@ class PairRow(Part):
     @model_validator(mode="after")
     def _differs_in_the_answer(self) -> "PairRow":
         if self.chosen[:-1] != self.rejected[:-1]:
-            raise PydanticCustomError(
-                "value_error", "chosen and rejected must have all messages but the last in common"
-            )
+            raise PydanticCustomError("value_error", "chosen and rejected may differ only in the last message")
         for name, chat in (("chosen", self.chosen), ("rejected", self.rejected)):
             if chat[-1].get("role") != "assistant":
-                raise PydanticCustomError(
-                    "value_error", "{name} must end with an answer of the assistant", {"name": name}
-                )
+                raise PydanticCustomError("value_error", "{name} must end with an assistant message", {"name": name})
         self.chosen, self.rejected = self.prompt + self.chosen, self.prompt + self.rejected
         return self
 
@@ -400,13 +396,13 @@ def check_rows(rows: Sequence[Json]) -> list[Json]:
     """The rows as the job keeps them (messages and tools); raises InvalidRequest naming the first that are wrong."""
     found = _check(rows, _CHAT_ROWS)
     if not any(item.get("role") == "assistant" for row in found for item in row.messages):
-        raise InvalidRequest(f"{FIELD}: no row has a message of the assistant; nothing to train on", param=FIELD)
+        raise InvalidRequest(f"{FIELD}: no row has an assistant message; nothing to train on", param=FIELD)
     return [row.model_dump(exclude_none=True) for row in found]
 
 
 def _check(rows: Sequence[Json], kind: TypeAdapter[list[Row]]) -> list[Row]:
     if not rows:
-        raise InvalidRequest(f"{FIELD}: there is no row in it; nothing to train on", param=FIELD)
+        raise InvalidRequest(f"{FIELD}: the file has no rows; nothing to train on", param=FIELD)
     try:
         return kind.validate_python(list(rows))
     except ValidationError as error:

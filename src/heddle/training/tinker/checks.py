@@ -27,7 +27,7 @@ def choose_projections(shape: BaseShape, wanted: LoraConfig) -> BaseShape:
     }
     if not chosen:
         raise InvalidRequest(
-            "lora_config: train_attn or train_mlp must be true; the unembedding alone is not trained here",
+            "lora_config: train_attn or train_mlp must be true; training only the unembedding is not supported",
             param="lora_config",
         )
     return BaseShape(shape.parameters, chosen)
@@ -36,16 +36,22 @@ def choose_projections(shape: BaseShape, wanted: LoraConfig) -> BaseShape:
 def check_optimizer(wanted: LoadWeights, source: SavedRow) -> None:
     """Raise InvalidRequest where a checkpoint has no optimizer, or the request names one that it cannot have."""
     if wanted.optimizer and source.kind != "training":
-        raise InvalidRequest("optimizer: a sampler's weights have none; load what save_state made", param="optimizer")
+        raise InvalidRequest(
+            "optimizer: sampler weights have no optimizer state; load a checkpoint made by save_state",
+            param="optimizer",
+        )
     if wanted.optimizer and wanted.optimizer_config is not None:
-        raise InvalidRequest("optimizer_config: it is restored with the optimizer", param="optimizer_config")
+        raise InvalidRequest(
+            "optimizer_config: not allowed here; it is restored with the optimizer", param="optimizer_config"
+        )
 
 
 def refuse_token(token: str | None) -> None:
     """Raise InvalidRequest for a token to what others have."""
     if token is not None:
         raise InvalidRequest(
-            "weights_access_token: checkpoints of others are read with a key that reaches them, or published",
+            "weights_access_token is not supported; to load a checkpoint of another user, use a key with "
+            "access to it, or have it published",
             param="weights_access_token",
         )
 
@@ -53,11 +59,13 @@ def refuse_token(token: str | None) -> None:
 def check_tokens(ids: Sequence[int], base: BaseModel, place: str) -> None:
     """Raise InvalidRequest for tokens that the model does not have, none, or more than it reads."""
     if not ids:
-        raise InvalidRequest(f"{place}: there are no tokens", param=place)
+        raise InvalidRequest(f"{place}: must have at least one token", param=place)
     if len(ids) > base.max_model_len:
-        raise InvalidRequest(f"{place}: {len(ids)} tokens are more than the model's {base.max_model_len}", param=place)
+        raise InvalidRequest(
+            f"{place}: {len(ids)} tokens exceed the model's maximum of {base.max_model_len}", param=place
+        )
     if not 0 <= min(ids) <= max(ids) < base.vocab_size:
-        raise InvalidRequest(f"{place}: tokens are from 0 to {base.vocab_size - 1}", param=place)
+        raise InvalidRequest(f"{place}: tokens must be from 0 to {base.vocab_size - 1}", param=place)
 
 
 def check_data(wanted: "DataRequest", base: BaseModel) -> None:
@@ -65,37 +73,39 @@ def check_data(wanted: "DataRequest", base: BaseModel) -> None:
     loss = LOSSES.get(wanted.loss)
     if loss is None:
         raise InvalidRequest(
-            f"loss_fn {wanted.loss[:100]!r} is none of {', '.join(LOSSES)}; the client computes its own losses",
+            f"loss_fn {wanted.loss[:100]!r} is unknown; expected one of {', '.join(LOSSES)} (custom losses "
+            "are computed by the client)",
             param="loss_fn",
         )
     if unknown := sorted(set(wanted.config) - set(loss.config)):
         takes = ", ".join(loss.config) or "nothing"
-        raise InvalidRequest(f"loss_fn_config: {wanted.loss} takes {takes}, not {unknown[0]}", param="loss_fn_config")
+        raise InvalidRequest(f"loss_fn_config: {wanted.loss} accepts {takes}, got {unknown[0]}", param="loss_fn_config")
     for name, value in wanted.config.items():
         if isinstance(value, str) or not math.isfinite(value):
-            raise InvalidRequest(f"loss_fn_config: {name} is a number", param="loss_fn_config")
+            raise InvalidRequest(f"loss_fn_config: {name} must be a number", param="loss_fn_config")
     if not wanted.data:
-        raise InvalidRequest("data: there is none", param="data")
+        raise InvalidRequest("data: must have at least one datum", param="data")
     for place, datum in enumerate(wanted.data):
         at = f"data[{place}]"
         check_tokens(datum.tokens.tolist(), base, f"{at}.model_input")
         names = ("target_tokens", *loss.inputs)
         for name in names:
             if name not in datum.inputs:
-                raise InvalidRequest(f"{at}: {wanted.loss} needs loss_fn_inputs[{name!r}]", param="data")
+                raise InvalidRequest(f"{at}: {wanted.loss} requires loss_fn_inputs[{name!r}]", param="data")
         if unknown := sorted(set(datum.inputs) - {*names, *loss.optional}):
-            raise InvalidRequest(f"{at}: {wanted.loss} does not take loss_fn_inputs[{unknown[0]!r}]", param="data")
+            raise InvalidRequest(f"{at}: {wanted.loss} does not support loss_fn_inputs[{unknown[0]!r}]", param="data")
         targets = datum.inputs["target_tokens"]
         if len(targets) != len(datum.tokens) or (targets.ndim > 1 and not loss.takes_many):
             raise InvalidRequest(
-                f"{at}: target_tokens of shape {list(targets.shape)} for {len(datum.tokens)} tokens", param="data"
+                f"{at}: target_tokens has the shape {list(targets.shape)}, but there are {len(datum.tokens)} tokens",
+                param="data",
             )
         for name, array in datum.inputs.items():
             if array.shape != targets.shape:
                 raise InvalidRequest(
-                    f"{at}: {name} has the shape {list(array.shape)}, unlike target_tokens", param="data"
+                    f"{at}: {name} has the shape {list(array.shape)}, which differs from target_tokens", param="data"
                 )
             if not bool((abs(array) < math.inf).all()):
-                raise InvalidRequest(f"{at}: {name} holds what is no number", param="data")
+                raise InvalidRequest(f"{at}: {name} has a value that is not a number", param="data")
         if targets.dtype.kind != "i" or not 0 <= targets.min(initial=0) <= targets.max(initial=0) < base.vocab_size:
-            raise InvalidRequest(f"{at}: target_tokens are from 0 to {base.vocab_size - 1}", param="data")
+            raise InvalidRequest(f"{at}: target_tokens must be from 0 to {base.vocab_size - 1}", param="data")

@@ -87,7 +87,7 @@ def _read_datum(body: bytes, place: int, budget: _CellBudget) -> Datum:
 def _read_chunk(body: bytes) -> Array:
     held = _split(body)
     if set(held) != {1}:
-        raise Malformed("model_input: only text is trained here, no images and no audio")
+        raise Malformed("model_input: only text is supported, not images or audio")
     return _array(_bytes(_split(_bytes(held, 1)), 1), np.dtype("<i4")).astype(np.int64)
 
 
@@ -99,14 +99,14 @@ def _read_tensor(body: bytes, budget: _CellBudget) -> Array:
         raise Malformed("a tensor is neither float32 nor int64")
     shape = [size for _, value in held.get(4, ()) for size in _packed(value)]
     if len(shape) > 2 or max(shape, default=0) > MOST_CELLS:
-        raise Malformed(f"a tensor of shape {str(shape)[:200]}")
+        raise Malformed(f"a tensor has an invalid shape: {str(shape)[:200]}")
     wide = np.dtype(np.float64 if kind.kind == "f" else np.int64)
     if 2 in held:
         return _densify(_split(_bytes(held, 2)), kind, wide, shape, budget)
     values = _array(_bytes(held, 1), kind).astype(wide)
     shape = shape or [len(values)]
     if math.prod(shape) != len(values):
-        raise Malformed(f"a tensor of shape {shape} holds {len(values)} values")
+        raise Malformed(f"a tensor of shape {shape} has {len(values)} values")
     return values.reshape(shape)
 
 
@@ -125,7 +125,7 @@ def _densify(
         and bool(((columns >= 0) & (columns < shape[1])).all())
     )
     if not is_sound:
-        raise Malformed("a sparse tensor does not fit its shape")
+        raise Malformed("a sparse tensor does not match its shape")
     budget.take(math.prod(shape))
     result = np.zeros(shape, wide)
     result[np.repeat(np.arange(shape[0]), np.diff(rows)), columns] = values
@@ -141,7 +141,7 @@ def _split(body: bytes) -> Messages:
             if kind in (VARINT, BYTES, FIXED64):
                 held.setdefault(number, []).append((kind, value))
     except IndexError:
-        raise Malformed("a message ends too early") from None
+        raise Malformed("a message is truncated") from None
     return held
 
 
@@ -162,7 +162,7 @@ def _decode(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Malformed("a text is not UTF-8") from None
+        raise Malformed("a string is not UTF-8") from None
 
 
 def _number(held: Messages, number: int) -> int:
@@ -180,14 +180,14 @@ def _packed(value: bytes | int) -> Iterator[int]:
             number, at = varint(value, at)
             yield number
     except IndexError:
-        raise Malformed("a shape ends too early") from None
+        raise Malformed("a shape is truncated") from None
 
 
 def _entries(items: Sequence[tuple[int, bytes | int]], read: Callable[[bytes], Any]) -> Iterator[tuple[str, Any]]:
     """Keys and values of a map."""
     for kind, item in items:
         if kind != BYTES or not isinstance(item, bytes):
-            raise Malformed("an entry of a map is no message")
+            raise Malformed("an entry of a map is not a message")
         held = _split(item)
         key = _text(held, 1)
         values = [value for _, value in held.get(2, ()) if isinstance(value, bytes)]
@@ -210,7 +210,7 @@ def _config_value(body: bytes) -> float | str:
 
 def _array(body: bytes, kind: "np.dtype[Any]") -> Array:
     if len(body) % kind.itemsize:
-        raise Malformed("an array ends in the middle of a number")
+        raise Malformed("an array is truncated")
     return np.frombuffer(body, kind)
 
 

@@ -230,7 +230,7 @@ async def compute_gradient(request: Request, caller: BearerWriter, tinker: Tinke
     try:
         wanted = await off_loop(len(body), lambda: read_data_request(body))
     except Malformed as error:
-        raise InvalidRequest(f"The body is no ForwardBackwardRequest: {error}") from None
+        raise InvalidRequest(f"The body is not a ForwardBackwardRequest: {error}") from None
     _, model = await tinker.run(wanted.model_id, caller)
     base = await tinker.models.base(model.base_model)
     try:
@@ -428,7 +428,7 @@ async def read_external_urls(
     """Addresses of the files of a checkpoint that need no key, and when they end."""
     row, _, model = await tinker.find_saved(f"{SCHEME}{run_id}/{segment}/{name}", caller)
     if row.kind != "external":
-        raise NotFound("Only what save_weights_external made has addresses", param="checkpoint_id")
+        raise NotFound("Only checkpoints made by save_weights_external have download URLs", param="checkpoint_id")
     sign = await Signer.make(tinker.settings, str(request.base_url))
     folder = tinker.data / step_folder(model, row)
     made = {one: sign.address(DOWNLOAD, path=row.path, file=one) for one in await asyncio.to_thread(names_of, folder)}

@@ -106,7 +106,7 @@ class Requests(Runner[RequestRow]):
         with contextlib.suppress(HeddleError):
             await self._rows.release_leases(attempt.job.id)
         is_known = isinstance(error, HeddleError | ProcessEnded)
-        self.logger.warning("%s is tried again: %s", attempt.job.id, error, exc_info=not is_known)
+        self.logger.warning("%s will be retried: %s", attempt.job.id, error, exc_info=not is_known)
         return FIRST_PAUSE
 
     async def _give_back(self, attempt: Attempt[RequestRow]) -> None:
@@ -196,7 +196,7 @@ class TrainingRequests(Requests):
         tinker = self._tinker
         bases = {base.id: base for base in await tinker.policies.base_models()}
         if model.base_model not in bases:
-            raise Impossible(f"the base model {model.base_model} is not served any more")
+            raise Impossible(f"the base model {model.base_model} is no longer served")
         base = bases[model.base_model]
         return base, resources(tinker.settings, base, (await tinker.models.shape(base)).parameters)
 
@@ -293,7 +293,7 @@ class TrainingRequests(Requests):
             return
         if not replaces:
             await asyncio.to_thread(files.remove, self._tinker.data / files.checkpoint_folder(model.id, row.seq))
-            raise Impossible(f"there is a checkpoint {path} already")
+            raise Impossible(f"the checkpoint {path} already exists")
         await self._tinker.delete_saved(earlier, model.created_by)
 
     async def _list(self, run: RunRow, model: ModelRow, row: RequestRow, path: str, kind: str, wanted: Json) -> None:
@@ -314,7 +314,7 @@ def check(answer: Answer) -> Performed:
     if isinstance(answer, Failed):
         raise Impossible(answer.message)
     if not isinstance(answer, Performed):
-        raise ProcessEnded(f"the training process answered {type(answer).__name__}")
+        raise ProcessEnded(f"the training process returned {type(answer).__name__}")
     return answer
 
 

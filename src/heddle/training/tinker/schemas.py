@@ -260,9 +260,9 @@ class Tensor(LazyModel):
             is_sound = len(crow) == rows + 1 and crow[0] == 0 and crow[-1] == len(self.data) == len(columns)
             is_sound = is_sound and crow == sorted(crow) and all(0 <= column < width for column in columns)
         if not is_sound:
-            raise ValueError("the data do not fit the shape")
+            raise ValueError("the data does not match the shape")
         if not any(one >= 0 for one in self.data) or min(self.data) < -1:
-            raise ValueError("at least one cell is a token; -1 is none")
+            raise ValueError("at least one cell must be a token (-1 means none)")
         return self
 
     def rows(self) -> list[list[int]]:

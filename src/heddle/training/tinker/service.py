@@ -88,14 +88,14 @@ class Tinker:
         """Raise ExtraMissing or Unavailable where this server does not train by this protocol."""
         self._training.require()
         if self.settings.trainer != "local":
-            raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
+            raise Unavailable("The Tinker protocol requires --trainer local", retry_after=60)
 
     async def run(self, run_id: str, caller: Caller) -> tuple[RunRow, ModelRow]:
         """A run that the caller's key reaches, and its model; raises NotFound for any other."""
         row = await self.rows.run(run_id)
         model = None if row is None else await self._table.find(row.model_id)
         if row is None or model is None or not caller.reaches(model.project_id):
-            raise NotFound(f"There is no model {run_id!r}", param="model_id")
+            raise NotFound(f"Model {run_id!r} not found", param="model_id")
         caller.open(model.project_id)
         return row, model
 
@@ -128,14 +128,14 @@ class Tinker:
         """Make a run that begins with a checkpoint; raises as `create_run`."""
         self.require()
         if wanted.session_id is None or wanted.model_seq_id is None:
-            raise InvalidRequest("session_id and model_seq_id name the model to make; both are needed")
+            raise InvalidRequest("session_id and model_seq_id are both required to create a model")
         if wanted.seq_id is not None:
-            raise InvalidRequest("seq_id goes with model_id, not with session_id", param="seq_id")
+            raise InvalidRequest("seq_id can be used only with model_id, not with session_id", param="seq_id")
         session = await self.sessions.open(wanted.session_id, caller)
         source, run, model = await self.find_saved(wanted.path, caller)
         refuse_token(wanted.weights_access_token)
         if wanted.base_model is not None and (await self.models.base(wanted.base_model)).id != model.base_model:
-            raise InvalidRequest(f"base_model: the checkpoint is one of {model.base_model}", param="base_model")
+            raise InvalidRequest(f"base_model: the checkpoint belongs to {model.base_model}", param="base_model")
         check_optimizer(wanted, source)
         make = _copier(self.data / step_folder(model, source), source, with_optimizer=wanted.optimizer)
         return await self._add_run(session, wanted.model_seq_id, model.base_model, model.lora, run.lora, wanted, make)
@@ -155,7 +155,7 @@ class Tinker:
         elif wanted.destination_project_id is None and wanted.session_id is not None and seq is not None:
             session = await self.sessions.open(wanted.session_id, caller)
         else:
-            raise InvalidRequest("destination_project_id, or session_id with model_seq_id, says where the copy goes")
+            raise InvalidRequest("destination_project_id, or session_id with model_seq_id, is required")
         name = wanted.source_path.removeprefix(f"{SCHEME}{run.id}")
         path = f"{SCHEME}{session.id}:train:{seq}{name}"
         if await self.rows.saved(path) is None:
@@ -196,7 +196,7 @@ class Tinker:
                 model = await self._make_model(session, seq, base_model, lora, now, make)
                 found = await self._know_run(session, seq, model, about, wanted, now)
         if found.body != body:
-            raise InvalidRequest(f"model_seq_id {seq} was another request", param="model_seq_id")
+            raise InvalidRequest(f"model_seq_id {seq} is already used by another request", param="model_seq_id")
         return found
 
     async def _make_model(
@@ -302,7 +302,7 @@ class Tinker:
             refuse_token(wanted.weights_access_token)
             check_optimizer(wanted, source)
             if (other.base_model, other.lora) != (model.base_model, model.lora):
-                raise InvalidRequest("path: the checkpoint is of another base model or LoRA shape", param="path")
+                raise InvalidRequest("path: the checkpoint has another base model or LoRA shape", param="path")
         except HeddleError as error:
             await self.refuse(wanted.model_id, wanted.seq_id, error, caller)
             raise
@@ -332,12 +332,12 @@ class Tinker:
         """A checkpoint that the caller may read, by its path; raises InvalidRequest, NotFound."""
         run_id, _, rest = path.removeprefix(SCHEME).partition("/")
         if not path.startswith(SCHEME) or rest.partition("/")[0] not in KINDS:
-            raise InvalidRequest(f"{path[:300]!r} is no path of a checkpoint, such as {SCHEME}RUN/weights/NAME")
+            raise InvalidRequest(f"{path[:300]!r} is not a path of a checkpoint, such as {SCHEME}RUN/weights/NAME")
         row = await self.rows.saved(path)
         run = None if row is None else await self.rows.run(run_id)
         model = None if run is None else await self._table.find(run.model_id)
         if row is None or run is None or model is None or not (row.is_public or caller.reaches(model.project_id)):
-            raise NotFound(f"There is no checkpoint {path[:300]!r}", param="path")
+            raise NotFound(f"Checkpoint {path[:300]!r} not found", param="path")
         if not row.is_public:
             caller.open(model.project_id)
         return row, run, model
@@ -370,13 +370,13 @@ class Tinker:
         session = await self.sessions.open(wanted.session_id, caller)
         if wanted.model_path is None:
             if wanted.base_model is None:
-                raise InvalidRequest("base_model or model_path is needed", param="model_path")
+                raise InvalidRequest("base_model or model_path is required", param="model_path")
             base_model = (await self.models.base(wanted.base_model)).id
         else:
             saved, _, model = await self.find_saved(wanted.model_path, caller)
             base_model = model.base_model
             if wanted.base_model not in (None, base_model):
-                raise InvalidRequest(f"base_model: the checkpoint is one of {base_model}", param="base_model")
+                raise InvalidRequest(f"base_model: the checkpoint belongs to {base_model}", param="base_model")
             await self.models.offer(model, saved.step)
         row = SamplerRow(
             id=f"{session.id}:sample:{wanted.sampling_session_seq_id}",
@@ -392,7 +392,7 @@ class Tinker:
         row = await self.rows.sampler(sampler_id)
         session = None if row is None else await self.rows.session(row.session_id)
         if row is None or session is None or not caller.reaches(session.project_id):
-            raise NotFound(f"There is no sampler {sampler_id!r}")
+            raise NotFound(f"Sampler {sampler_id!r} not found")
         caller.open(session.project_id)
         return row, session
 
@@ -405,17 +405,19 @@ class Tinker:
         last = wanted.prompt_logprobs_last_n
         if last is not None and (not wanted.prompt_logprobs or last >= len(ids)):
             raise InvalidRequest(
-                "prompt_logprobs_last_n goes with prompt_logprobs and is less than the tokens of the prompt",
+                "prompt_logprobs_last_n requires prompt_logprobs and must be less than the number of prompt tokens",
                 param="prompt_logprobs_last_n",
             )
         target = wanted.target_prompt_logprobs
         if target is not None and (target.shape[0] != len(ids) - 1 or max(target.data) >= base.vocab_size):
             raise InvalidRequest(
-                f"target_prompt_logprobs: it has {len(ids) - 1} rows of tokens below {base.vocab_size}",
+                f"target_prompt_logprobs: must have {len(ids) - 1} rows of tokens below {base.vocab_size}",
                 param="target_prompt_logprobs",
             )
         if wanted.prompt_alt_tokens_k and len(ids) < 2:
-            raise InvalidRequest("prompt_alt_tokens_k: the prompt has one token alone", param="prompt_alt_tokens_k")
+            raise InvalidRequest(
+                "prompt_alt_tokens_k: requires a prompt of at least two tokens", param="prompt_alt_tokens_k"
+            )
         return await self._queue(sampler.id, wanted.seq_id, SAMPLE, wanted.model_dump_json().encode())
 
     async def wait(self, request_id: str, caller: Caller) -> RequestRow:
@@ -427,7 +429,7 @@ class Tinker:
             news = self._news.setdefault(request_id, asyncio.Event())
             row = await self.requests.find(request_id)
             if row is None:
-                raise NotFound(f"There is no request {request_id!r}; results are kept for a day")
+                raise NotFound(f"Request {request_id!r} not found; results are kept for a day")
             if row.state not in (QUEUED, RUNNING) or clock() >= until:
                 return row
             # Another server may do it.
@@ -439,7 +441,7 @@ class Tinker:
         try:
             await (self.run(target, caller) if ":train:" in target else self.sampler(target, caller))
         except NotFound:
-            raise NotFound(f"There is no request {request_id!r}; results are kept for a day") from None
+            raise NotFound(f"Request {request_id!r} not found; results are kept for a day") from None
 
     @property
     def _is_shared(self) -> bool:
@@ -490,7 +492,7 @@ def _copier(place: Path, source: SavedRow, with_optimizer: bool) -> Callable[[Pa
         try:
             files.make_whole(folder, lambda made: files.copy(place, made, names))
         except FileNotFoundError:
-            raise NotFound(f"The checkpoint {source.path!r} was deleted meanwhile", param="path") from None
+            raise NotFound(f"The checkpoint {source.path!r} was deleted", param="path") from None
 
     return make
 

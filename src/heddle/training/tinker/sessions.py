@@ -45,7 +45,7 @@ class Sessions:
         """A session that the caller's key reaches; raises NotFound for any other."""
         row = await self._rows.session(session_id)
         if row is None or not caller.reaches(row.project_id):
-            raise NotFound(f"There is no session {session_id!r}")
+            raise NotFound(f"Session {session_id!r} not found")
         caller.open(row.project_id)
         return row
 
@@ -54,15 +54,15 @@ class Sessions:
         row = await self.find(session_id, caller)
         await self._check_redaction(row.project_id)
         if row.ending is not None:
-            raise Gone(f"The session {session_id} is finished")
+            raise Gone(f"The session {session_id} has ended")
         return row
 
     async def _check_redaction(self, project_id: str) -> None:
         """Raise Conflict where something is redacted: what tokens say cannot be taken out."""
         if await self._redaction.of([refs.internal_project(project_id)]):
             raise Conflict(
-                f"The project {project_id} redacts what it is sent, which cannot be done to the tokens of Tinker's "
-                "protocol: train by /v1/preview/training-jobs, or in a project without rules"
+                f"The project {project_id} has redaction rules, which cannot be applied to the tokens of the "
+                "Tinker protocol; use /v1/preview/training-jobs, or a project without rules"
             )
 
     async def see(self, session_id: str, caller: Caller) -> None:

@@ -273,7 +273,9 @@ def _step(operation: Operation, run: Run, _: Policy) -> tuple[Run, bytes]:
     began, wanted = time.perf_counter(), json.loads(operation.body)
     rate, decay = wanted["learning_rate"], wanted["weight_decay"]
     if not rate * max(decay, 1.0) <= LARGEST_RATE:
-        raise TrainingError(f"learning_rate {rate:g} with weight_decay {decay:g} is more than {LARGEST_RATE:g}")
+        raise TrainingError(
+            f"learning_rate {rate:g} with weight_decay {decay:g} exceeds the maximum of {LARGEST_RATE:g}"
+        )
     run.optimizer.weight_decay = decay
     norm = run.optimizer.step(
         rate, wanted["grad_clip_norm"] or torch.inf, (wanted["beta1"], wanted["beta2"]), wanted["eps"]
@@ -311,7 +313,7 @@ def _load(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes]:
     )
     shapes = [{name: tensor.shape for name, tensor in held.adapter.named().items()} for held in (run, loaded)]
     if shapes[0] != shapes[1]:
-        raise TrainingError("the checkpoint has other LoRA matrices than the model")
+        raise TrainingError("the LoRA matrices of the checkpoint differ from those of the model")
     _snapshot(operation, loaded)
     return loaded, b""
 

@@ -122,7 +122,7 @@ def read_adapter(folder: Path, device: torch.device) -> Adapter:
     for name, pair in halves.items():
         rank = settings["r"]
         if len(pair) != 2 or pair["A"].shape[0] != rank or pair["B"].shape[1:] != (rank,):
-            raise ModelError(f"{folder}: {name} has no pair of rank {rank}")
+            raise ModelError(f"{folder}: {name} has no matrix pair of rank {rank}")
     return Adapter(settings, {name: (halves[name]["A"], halves[name]["B"]) for name in sorted(halves)})
 
 
@@ -162,10 +162,10 @@ class Adapted:
             try:
                 module = self.model.get_submodule(name)
             except AttributeError:
-                raise ModelError(f"the model has no part {name}") from None
+                raise ModelError(f"the model has no module {name}") from None
             weight = getattr(module, "weight", None)
             if not isinstance(weight, Tensor) or weight.dim() != 2:
-                raise ModelError(f"{name} is no linear")
+                raise ModelError(f"{name} is not a linear layer")
             self.linears[name] = LoraLinear(module)
             setattr(self.model.get_submodule(parent), last, self.linears[name])
         return self.linears[name]
@@ -176,7 +176,7 @@ class Adapted:
         for name, pair in pairs.items():
             linear = self.wrap(name)
             if (pair[1].shape[0], pair[0].shape[1]) not in (linear.shape, linear.shape[::-1]):
-                raise ModelError(f"{name}: the pair does not fit a linear {list(linear.shape)}")
+                raise ModelError(f"{name}: the matrix pair does not match a linear layer of shape {list(linear.shape)}")
         for name, linear in self.linears.items():
             linear.pair = pairs.get(name)
             linear.scale = 1.0 if adapter is None else adapter.scale
@@ -271,7 +271,8 @@ class Policy:
         """
         if not learning_rate <= LARGEST_RATE:
             raise TrainingError(
-                f"the learning rate of a gradient step is {learning_rate:g}, more than {LARGEST_RATE:g}"
+                f"the learning rate of a gradient step is {learning_rate:g}, which exceeds the maximum of "
+                f"{LARGEST_RATE:g}"
             )
         norm = self.optimizer.step(learning_rate, LARGEST_NORM[self.kind])
         self.state.optimizer_steps = self.optimizer.steps

@@ -211,8 +211,8 @@ def check_staleness(groups: Sequence[GroupData], policy_step: int, bound: int | 
             version = policy_version(member)
             if version is not None and policy_step - version > bound:
                 raise TrainingError(
-                    f"group {place}, trajectory {index}: sampled by step {version}, trained from step {policy_step}; "
-                    f"max_steps_off_policy is {bound}"
+                    f"group {place}, trajectory {index}: sampled from step {version}, but trained from step "
+                    f"{policy_step}; max_steps_off_policy is {bound}"
                 )
 
 

@@ -45,7 +45,7 @@ def compute_vectors(path: Path) -> Case:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise InvalidRequest(f"{path} holds no JSON object")
+        raise InvalidRequest(f"{path} does not contain a JSON object")
     return {
         "loss": _cases(content, "loss", lambda case: {"expected": loss_values(case)}),
         "advantages": _cases(content, "advantages", lambda case: {"results": advantage_values(case)}),
@@ -177,7 +177,7 @@ def _check_shapes(inputs: Case, shape: torch.Size) -> None:
     for name in _INPUTS:
         rows = inputs.get(name)
         if rows is not None and (len(rows) != shape[0] or any(len(row) != shape[1] for row in rows)):
-            raise ValueError(f"{name} has another shape than new_logprobs, {list(shape)}")
+            raise ValueError(f"{name} differs in shape from new_logprobs, {list(shape)}")
 
 
 def _tensor(rows: Sequence[Sequence[float | None]]) -> Tensor:

@@ -179,7 +179,7 @@ def test_rollouts_beyond_the_bound_of_staleness_fail_the_job(train: Train, body:
     content["trajectory_groups"][1]["trajectories"][2]["initial_policy_version"] = 3
     step = train({"max_steps_off_policy": 2}, content=content, step=6).steps[0]
     assert step["offpolicy/lag_max"] == step["offpolicy/lag_mean"] == 2
-    with pytest.raises(TrainingError, match="group 1, trajectory 2: sampled by step 3, trained from step 5; max_steps"):
+    with pytest.raises(TrainingError, match="trajectory 2: sampled from step 3, but trained from step 5; max_steps"):
         train({"max_steps_off_policy": 1}, content=content, step=6)
 
 

@@ -358,15 +358,19 @@ def test_sequences_far_off_policy_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("loss", "given", "reason"),
     [
-        ("dro", {"epsilon": 0.2}, "epsilon does not go with dro"),
-        ("vespo", {"mask_prob_ratio": True}, "mask_prob_ratio does not go with vespo"),
-        ("gspo", {"importance_sampling_level": "token"}, "importance_sampling_level token does not go with gspo"),
-        ("dapo", {"importance_sampling_level": "sequence"}, "importance_sampling_level sequence does not go with dapo"),
+        ("dro", {"epsilon": 0.2}, "epsilon is not supported by dro"),
+        ("vespo", {"mask_prob_ratio": True}, "mask_prob_ratio is not supported by vespo"),
+        ("gspo", {"importance_sampling_level": "token"}, "importance_sampling_level token is not supported by gspo"),
+        (
+            "dapo",
+            {"importance_sampling_level": "sequence"},
+            "importance_sampling_level sequence is not supported by dapo",
+        ),
         ("grpo", {"loss_fn_config": {"beta": 0.1}}, "grpo has no option beta in loss_fn_config; its options: none"),
         ("sapo", {"loss_fn_config": {"temperature_pos": 0}}, "loss_fn_config.temperature_pos must be > 0"),
         ("dro", {"loss_fn_config": {"beta": -1.0}}, "loss_fn_config.beta must be ≥ 0"),
-        ("ppo", {"importance_correction": "token_mask"}, "token_mask needs importance_correction_min or"),
-        ("ppo", {"importance_correction_max": 2.0}, "need importance_correction"),
+        ("ppo", {"importance_correction": "token_mask"}, "token_mask requires importance_correction_min or"),
+        ("ppo", {"importance_correction_max": 2.0}, "require importance_correction"),
         (
             "ppo",
             {"importance_correction": "token_mask", "importance_correction_min": 2.0, "importance_correction_max": 1.0},
@@ -384,9 +388,9 @@ def test_sequences_far_off_policy_are_left_out() -> None:
         (
             "vespo",
             {"importance_correction": "sequence_mask", "importance_correction_max": 2.0},
-            "importance_correction sequence_mask does not go with vespo",
+            "importance_correction sequence_mask is not supported by vespo",
         ),
-        ("vespo", {"truncated_importance_sampling": 2.0}, "truncated_importance_sampling does not go with vespo"),
+        ("vespo", {"truncated_importance_sampling": 2.0}, "truncated_importance_sampling is not supported by vespo"),
     ],
 )
 def test_what_does_not_go_together_is_named(loss: LossName, given: dict[str, Any], reason: str) -> None:

@@ -199,14 +199,14 @@ def test_models_that_the_engine_runs_through_transformers(model_type: str, tmp_p
 def test_an_adapter_that_does_not_fit_is_refused_by_name(folder: Path, adapter: Path, tmp_path: Path) -> None:
     other = make_model(tmp_path / "other", size="3m")
     policy = Policy.load(other, "cpu", "float32")
-    with pytest.raises(ModelError, match=r"model\.layers\.0\.mlp\.down_proj: the pair does not fit a linear"):
+    with pytest.raises(ModelError, match=r"model\.layers\.0\.mlp\.down_proj: the matrix pair does not match a linear"):
         policy.restore(adapter, "rl")
     strange = make_adapter(tmp_path / "strange", folder, use_rslora=True)
     with pytest.raises(ModelError, match="use_rslora"):
         policy.restore(strange, "rl")
     settings = json.loads((adapter / "adapter_config.json").read_text()) | {"r": 3}
     (strange / "adapter_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ModelError, match="no pair of rank 3"):
+    with pytest.raises(ModelError, match="no matrix pair of rank 3"):
         policy.restore(strange, "rl")
 
 

@@ -128,7 +128,7 @@ def test_a_segment_ends_with_its_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ([], "holds no JSON object"),
+        ([], "does not contain a JSON object"),
         ({"loss": [{"name": "a"}]}, "loss case a: 'inputs' is missing"),
         ({"loss": [{**one_case(), "config": {"no such": 1}}]}, "loss case mine: .*no such"),
         ({"loss": [{**one_case(), "inputs": {**one_case()["inputs"], "weights": [[1.0]]}}]}, "loss case mine: weights"),
