@@ -70,3 +70,4 @@ def test_a_replay_says_why_scores_are_missing(page: Page, wire: Wire) -> None:
     page.goto(f"/{wire.project}/weave/replays/{replay}")
     alert = page.get_by_role("alert").filter(has_text="Scores are missing")
     expect(alert).to_contain_text("needs the column 'target'", timeout=60_000)
+    look(page, "replay-scores-missing", narrow=True)
