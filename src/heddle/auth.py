@@ -25,8 +25,8 @@ _HOW = (
     "'wandb-api-key: <key>'"
 )
 _FIRST_KEY = (
-    "It has no keys yet: who runs it makes the first with `heddle keys create --user NAME --role admin`, or starts it "
-    "with HEDDLE_BOOTSTRAP_KEY"
+    "It has no keys yet: create the first with `heddle keys create --user NAME --role admin`, or start the "
+    "server with HEDDLE_BOOTSTRAP_KEY"
 )
 KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
 """Headers that hold a key and nothing else; those of clients of Anthropic have the second."""
@@ -88,7 +88,7 @@ class Caller:
         """The caller as one who reaches only where the key carries the scope, too; raises Forbidden for nowhere."""
         if not self.has(scope):
             held = ", ".join(map(str, self.grants))
-            raise Forbidden(f"This needs a key with scope '{scope}'; the key of user '{self.user}' has: {held}")
+            raise Forbidden(f"This requires a key with scope '{scope}'; the key of user '{self.user}' has: {held}")
         return self if scope in self.needed else replace(self, needed=self.needed | {scope})
 
     def with_scope(self, scope: Scope) -> "Caller":
@@ -109,7 +109,7 @@ class Caller:
     def require_operator(self, what: str) -> None:
         """Raise Forbidden for who is no admin of the whole server."""
         if not self.is_operator:
-            raise Forbidden(f"{what} is the whole server's: this needs an admin key that is not bound to a project")
+            raise Forbidden(f"{what}: this requires an admin key that is not bound to a project")
 
     def reaches(self, project_id: str) -> bool:
         """True when `entity/project` lies within the key's binding, with all that the request needs."""
@@ -159,11 +159,11 @@ class Caller:
         internal = refs.internal_project(project_id)
         scopes = self.scopes_in(project_id)
         if not scopes:
-            raise Forbidden(f"The key of user '{self.user}' is bound to {self.reach} and does not reach '{project_id}'")
+            raise Forbidden(f"The key of user '{self.user}' is bound to {self.reach} and cannot access '{project_id}'")
         if not self.needed <= scopes:
             missing = min(self.needed - scopes)
             raise Forbidden(
-                f"This needs the scope '{missing}' in '{project_id}'; the key of user '{self.user}' has: "
+                f"This requires the scope '{missing}' in '{project_id}'; the key of user '{self.user}' has: "
                 f"{show_scopes(scopes)}"
             )
         if (opened := OPENED.get()) is not None:
@@ -190,11 +190,11 @@ def api_key(headers: Mapping[bytes, bytes]) -> str | None:
         # Logfire sends the key alone.
         return scheme
     if scheme.lower() != "basic":
-        raise NotAuthenticated(f"The Authorization scheme is not known here; {_HOW}")
+        raise NotAuthenticated(f"The Authorization scheme is not supported; {_HOW}")
     try:
         pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace")
     except ValueError:
-        raise NotAuthenticated(f"The Basic credentials are no base64; {_HOW}") from None
+        raise NotAuthenticated(f"The Basic credentials are not valid base64; {_HOW}") from None
     return pair.partition(":")[2].strip() or None
 
 
@@ -224,7 +224,7 @@ class Authenticator:
         key = api_key(headers)
         token = None if key else session_token(headers, method)
         if key is None and token is None:
-            raise NotAuthenticated(await self._explain(f"This server needs an API key; {_HOW}"))
+            raise NotAuthenticated(await self._explain(f"This server requires an API key; {_HOW}"))
         entry = hash_key(key) if key is not None else "session " + hash_key(token or "")
         known = self._known.get(entry)
         if known is None or known[0] < time.monotonic():
@@ -329,7 +329,7 @@ def check_origin(method: str, headers: Mapping[bytes, bytes], settings: Settings
             if settings.needs_key
             else "name its origin in --cors-origins, or start the server with --auth on and use a key"
         )
-        raise Forbidden(f"A page of another origin may not write here; {remedy}")
+        raise Forbidden(f"A page of another origin is not allowed to write here; {remedy}")
 
 
 def is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
@@ -368,13 +368,14 @@ def _check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
     if name in _LOOPBACK_NAMES or name.endswith(".localhost") or name in (settings.host.lower(), public):
         return
     raise Forbidden(
-        f"This server was reached as {name[:100]!r}; without keys only loopback names and that of public_url are served"
+        f"This server was reached as {name[:100]!r}; without keys, only loopback names and the name of "
+        "public_url are allowed"
     )
 
 
 def _check_proxy(headers: Mapping[bytes, bytes], settings: Settings) -> None:
     if settings.auth != "off" and not _FORWARDED.isdisjoint(headers):
         raise Forbidden(
-            "A proxy sent this, and everybody behind it would be the local user: start the server with --auth on and "
-            "use keys, or with --auth off where the proxy itself lets only users through"
+            "The request came through a proxy, which would make everybody behind it the local user: start "
+            "the server with --auth on and use keys, or with --auth off if the proxy authenticates its users"
         )

@@ -41,9 +41,9 @@ _ANSWER_SECONDS = 10
 _MOST_SECONDS = 86_400.0
 _RESTORE = "restore the last backup: heddle restore"
 _RESTORE_ELSEWHERE = "restore the last backup of this database"
-_INDEX_ANEW = "start once with --search off, and then as before: everything is indexed anew"
-_FROM_BACKUP = "put them back from a backup; everything else is answered without them"
-_MAKE = "heddle backup, best by a timer (docs/operating.md)"
+_INDEX_ANEW = "start once with --search off, then as before: everything is indexed again"
+_FROM_BACKUP = "restore them from a backup; everything else works without them"
+_MAKE = "run heddle backup, preferably from a timer (docs/operating.md)"
 _NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "sshfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs")
 )
@@ -359,7 +359,10 @@ def _check_keys(settings: Settings) -> Iterator[Finding]:
     if not settings.needs_key:
         is_open = not settings.is_loopback
         yield Finding(
-            "auth", "off", "auth = off works on a loopback address only; leave auth out" if is_open else "", is_open
+            "auth",
+            "off",
+            "auth = off is allowed only on a loopback address; remove the setting auth" if is_open else "",
+            is_open,
         )
         return
     try:

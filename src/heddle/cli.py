@@ -207,7 +207,7 @@ def _read_period(text: str) -> float:
     with contextlib.suppress(InvalidRequest):
         if 1 <= (seconds := times.read_period(text)) <= 366 * 86_400:
             return seconds
-    raise typer.BadParameter(f"{text!r} is no time such as 1d, 12h or 30m")
+    raise typer.BadParameter(f"{text!r} is not a duration such as 1d, 12h or 30m")
 
 
 @app.command("backup")
@@ -232,7 +232,7 @@ def back_up(
 
     settings = load_settings(data=data, config=config)
     if (every is not None or keep is not None) and backup.TIME not in target:
-        raise typer.BadParameter(f"--every and --keep make many backups: TARGET needs {backup.TIME} in its name")
+        raise typer.BadParameter(f"--every and --keep make several backups: TARGET must contain {backup.TIME}")
     if every is None:
         typer.echo(backup.back_up(settings, target, keep, verify))
     else:
@@ -260,7 +260,7 @@ def restore(
 
     settings = load_settings(data=data, config=config)
     if (source is None) == (before is None):
-        raise typer.BadParameter("give either the backup that goes into an empty folder, or --before N")
+        raise typer.BadParameter("give either the backup to restore into an empty folder, or --before N")
     if before is not None:
         typer.echo(backup.restore_before(settings, before))
     elif source is not None:
@@ -327,7 +327,7 @@ def main() -> None:
         _run()
     finally:
         if _ended:
-            typer.echo("heddle: ended by SIGTERM", err=True)
+            typer.echo("heddle: terminated by SIGTERM", err=True)
             sys.exit(128 + _ended[0])
 
 

@@ -43,7 +43,7 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, UnicodeEncodeError):
         return f"{error.object[:200]!r} cannot be written as {error.encoding}"
     if type(error) is UnicodeError:  # of a name of a host, which no codec takes
-        return f"a name of a server cannot be used: {error}"
+        return f"a server name is not valid: {error}"
     if isinstance(getattr(error, "orig", error), sqlite3.Error):
         from heddle.store.sqlite.database import explain as explain_database
 

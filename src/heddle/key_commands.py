@@ -29,7 +29,7 @@ def _open_keys(is_first: bool = False, **flags: Any) -> "Keys":
     settings = load_settings(**flags)
     database = Path(settings.data) / DATABASE
     if settings.control == "sqlite" and not is_first and not database.exists():
-        raise HeddleError(f"There are no keys: {database} does not exist; `heddle keys create` makes it")
+        raise HeddleError(f"There are no keys: {database} does not exist; create it with `heddle keys create`")
     return Keys(open_direct(settings))
 
 
@@ -81,7 +81,7 @@ def create_key(
 ) -> None:
     """Create a key and show it once; also while the server is running."""
     if entity and project:
-        raise InvalidRequest("--entity and --project exclude each other; --role takes a place for each role")
+        raise InvalidRequest("--entity and --project cannot be used together; give a place with each --role instead")
     words = [*(role or ()), "+".join(scope)] if scope else role or ["editor+delete"]
     place = f":{project or entity}" if project or entity else ""
     grants = [Grant.parse(word if ":" in word else word + place) for word in words]
@@ -98,7 +98,7 @@ def _print_key(key: str, row: "KeyRow", quiet: bool) -> None:
     typer.secho(key, bold=True)
     until = "" if row.expires_at is None else f" until {_day(row.expires_at)} UTC"
     typer.echo(f"for {row.user} ({', '.join(map(str, row.grants))}){until}; id {row.id}")
-    typer.echo("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
+    typer.echo("It is shown only once. Clients use it as WANDB_API_KEY, Basic password or Bearer token.")
 
 
 @commands.command("list")

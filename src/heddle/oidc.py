@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 10.0
 _LEEWAY_SECONDS = 60
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures with public keys: with a shared secret every holder of it could be anybody."""
-_FAILURES = "The sign-in did not succeed; try again"
+_FAILURES = "The sign-in failed; try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ class Provider:
         if not secrets.compare_digest(
             given.get("state", "").encode("utf-8", "replace"), attempt.derive("state").encode()
         ):
-            raise NotAuthenticated("The sign-in took too long, or was begun in another browser; try again")
+            raise NotAuthenticated("The sign-in took too long, or was started in another browser; try again")
         if "error" in given or "code" not in given:
-            told = given.get("error_description") or given.get("error", "it sent no code")
-            raise NotAuthenticated(f"The provider refused: {told[:200]}")
+            told = given.get("error_description") or given.get("error", "it returned no code")
+            raise NotAuthenticated(f"The provider rejected the sign-in: {told[:200]}")
         claims = await self._claims(attempt, given["code"], redirect_uri)
         user = claims.get(self._settings.oidc_user)
         if not isinstance(user, str) or (self._settings.oidc_user == "email" and claims.get("email_verified") is False):
@@ -108,7 +108,7 @@ class Provider:
         found = [grant for group in (*named, EVERYBODY) for grant in self._roles.get(str(group), ())]
         grants = merge_grants(found)
         if not grants:
-            raise Forbidden(f"None of the groups of {user[:256]} has a role here")
+            raise Forbidden(f"No group of {user[:256]} has a role on this server")
         return Person(f"{self._settings.oidc_issuer} {claims['sub']}", user[:256], grants)
 
     async def _claims(self, attempt: Attempt, code: str, redirect_uri: str) -> Json:
@@ -128,7 +128,7 @@ class Provider:
                 token = answered.json()
                 if answered.is_error:
                     told = str(token.get("error_description") or token.get("error"))[:200]
-                    raise NotAuthenticated(f"{_FAILURES} (the provider says: {told})")
+                    raise NotAuthenticated(f"{_FAILURES} (the provider returned: {told})")
                 claims = await self._check(token, attempt.derive("nonce"))
                 if not {settings.oidc_user, settings.oidc_groups} <= claims.keys() and "userinfo_endpoint" in metadata:
                     bearer = {"authorization": f"Bearer {token['access_token']}"}
@@ -137,7 +137,7 @@ class Provider:
                         raise NotAuthenticated(_FAILURES)
                     claims = {**told, **claims}
         except (ValueError, KeyError, AttributeError) as error:
-            raise NotAuthenticated(f"{_FAILURES} (the provider's answer is not understood)") from error
+            raise NotAuthenticated(f"{_FAILURES} (the provider's answer is not valid)") from error
         except HTTPError as error:
             raise _unavailable(error) from error
         return claims
@@ -176,7 +176,7 @@ class Provider:
         issuer = self._settings.oidc_issuer
         found = await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
-            raise Unavailable(f"The provider of oidc_issuer calls itself {str(found.get('issuer'))[:200]!r}")
+            raise Unavailable(f"The provider of oidc_issuer has another issuer: {str(found.get('issuer'))[:200]!r}")
         return found
 
     async def _keys(self, is_again: bool) -> Json:
@@ -196,7 +196,7 @@ class Provider:
             except (HTTPError, ValueError) as error:
                 raise _unavailable(error) from error
             if not isinstance(found, dict):
-                raise Unavailable("The provider that people sign in with answers with something else")
+                raise Unavailable("The sign-in provider returned an unexpected answer")
             self._found[url] = (time.monotonic() + _BELIEVED_SECONDS, found)
             return found
 
@@ -206,4 +206,4 @@ def _add_query(endpoint: str, given: Mapping[str, str]) -> str:
 
 
 def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable(f"The provider that people sign in with does not answer: {type(error).__name__}")
+    return Unavailable(f"The sign-in provider is not reachable: {type(error).__name__}")

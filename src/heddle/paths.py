@@ -33,7 +33,7 @@ def resolve(text: str | Path) -> Path:
     try:
         return Path(text).resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        raise OutsideRoot(f"{str(text)[:200]!r} is no path") from error
+        raise OutsideRoot(f"{str(text)[:200]!r} is not a valid path") from error
 
 
 def resolve_below(root: Path, text: str | Path) -> Path:
@@ -44,7 +44,7 @@ def resolve_below(root: Path, text: str | Path) -> Path:
     top = resolve(root)
     found = resolve(top / text)
     if top not in found.parents:
-        raise OutsideRoot(f"{str(text)[:200]!r} lies outside of {root.name}")
+        raise OutsideRoot(f"{str(text)[:200]!r} is outside {root.name}")
     return found
 
 
@@ -61,7 +61,7 @@ def require_apart(data: str | Path, place: str | Path) -> None:
     """Raise InvalidRequest for a copy (of what the data folder holds) inside of that folder, or around it."""
     folder, copy = resolve(data), resolve(place)
     if folder == copy or folder in copy.parents or copy in folder.parents:
-        raise InvalidRequest(f"{place} and the data folder {data} lie one inside the other; give a place apart from it")
+        raise InvalidRequest(f"{place} must not be inside the data folder {data}, nor contain it")
 
 
 def as_part(name: str) -> str:

@@ -52,7 +52,7 @@ async def purge_project(body: PurgeReq, caller: Admin, store: StoreDep, jobs: Jo
     """
     project = caller.open(body.project_id)
     if (body.subject == "project") == bool(body.id):
-        raise InvalidRequest("`id` names the subject; a whole project has none beside project_id", param="id")
+        raise InvalidRequest("`id` is required, except for the subject project, which must not have one", param="id")
     job = await jobs.submit(PURGE_JOB, caller, body.project_id, {"subject": body.subject, "id": body.id})
     await store.audit_log.note(caller.user, "purge.request", project, {"subject": body.subject, "job": job.id})
     return answer({"job_id": job.id})

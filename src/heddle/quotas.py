@@ -45,7 +45,7 @@ class Quota:
             group, unit, period = match[1].lower(), match[2].lower(), match[4].lower()
             return cls(group, unit, _size(match[3]) if unit == BYTES else _number(match[3]), period)
         except ValueError:
-            raise ValueError(f"{text.strip()[:100]!r} is no quota: {FORM}") from None
+            raise ValueError(f"{text.strip()[:100]!r} is not a quota: {FORM}") from None
 
     @property
     def seconds(self) -> int:
@@ -75,9 +75,9 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         return ()
     quotas = tuple(Quota.parse(part) for part in text.split(","))
     if len(quotas) > MOST_QUOTAS:
-        raise ValueError(f"There are at most {MOST_QUOTAS} quotas")
+        raise ValueError(f"At most {MOST_QUOTAS} quotas are allowed")
     if len({quota.kind for quota in quotas}) < len(quotas):
-        raise ValueError("Two quotas are for the same group, unit and period")
+        raise ValueError("Two quotas have the same group, unit and period")
     return quotas
 
 
@@ -90,7 +90,7 @@ def check_groups(quotas: Iterable[Quota], groups: Collection[str]) -> None:
     """Raise ValueError for a quota of a group that no route has."""
     for quota in quotas:
         if quota.group not in (ALL, *groups):
-            raise ValueError(f"There is no group of routes {quota.group!r}; there are {', '.join(sorted(groups))}")
+            raise ValueError(f"Unknown group of routes {quota.group!r}; expected one of {', '.join(sorted(groups))}")
 
 
 def quotas(*, of_projects: bool) -> Kind:

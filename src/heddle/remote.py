@@ -120,7 +120,7 @@ class Remote:
         """The API for one `entity/project`; raises HeddleError for another form."""
         entity, _, name = project_id.partition("/")
         if not entity or not name or "/" in name:
-            raise HeddleError(f"a project is named entity/project, got {project_id!r}")
+            raise HeddleError(f"a project must be entity/project, got {project_id!r}")
         return Project(self, project_id)
 
     def _json(self, method: str, path: str, body: Mapping[str, Any] | None, file: IO[bytes] | None = None) -> Any:
@@ -133,14 +133,14 @@ class Remote:
 
     def _check_size(self, size: int, path: str) -> None:
         if size > MOST_BYTES:
-            raise HeddleError(f"{self.server}{path} answered more than {MOST_BYTES} bytes, which is not read")
+            raise HeddleError(f"{self.server}{path} returned more than {MOST_BYTES} bytes, the maximum")
 
     def _parse(self, text: bytes, path: str) -> Any:
         try:
             # Stored values are as deep as `loads` allows, and an answer lies around them.
             return jsontext.loads(text, max_depth=_MOST_DEPTH)
         except HeddleError:
-            raise Unreachable(f"{self.server}{path} answered no JSON; is the address right?") from None
+            raise Unreachable(f"{self.server}{path} did not return JSON; check the address") from None
 
     @contextmanager
     def _send(
@@ -162,7 +162,7 @@ class Remote:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
             why = str(error) or type(error).__name__
-            raise Unreachable(f"no answer from {self.server} ({why}); is the server running there?") from None
+            raise Unreachable(f"no answer from {self.server} ({why}); check that the server is running there") from None
 
     def _headers(self, path: str) -> dict[str, str]:
         known = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "heddle"}
@@ -182,7 +182,7 @@ class Remote:
         reason = _reason(told) or told[:300] or answer.reason_phrase
         if answer.status_code == 401:
             reason += f"; give the key with --key or {KEY_VARIABLES[0]}"
-        return Refused(f"{self.server}{path} answered {answer.status_code}: {reason}", answer.status_code)
+        return Refused(f"{self.server}{path} returned {answer.status_code}: {reason}", answer.status_code)
 
 
 def _check_address(address: str) -> SplitResult:
@@ -193,14 +193,14 @@ def _check_address(address: str) -> SplitResult:
     except ValueError:
         fits = False
     if not fits:
-        raise HeddleError(f"the address of the server must look like {DEFAULT_SERVER}, got {address!r}")
+        raise HeddleError(f"the address of the server must be like {DEFAULT_SERVER}, got {address!r}")
     return parts
 
 
 def _check_key(key: str | None) -> str | None:
     """The key; raises HeddleError for one that no header can hold, without repeating it."""
     if key and not (key.isascii() and key.isprintable()):
-        raise HeddleError("the API key holds characters that no key has, such as a line break or a letter beyond ASCII")
+        raise HeddleError("the API key has characters that are not allowed, such as a line break or a non-ASCII letter")
     return key
 
 

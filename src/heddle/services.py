@@ -270,13 +270,14 @@ async def _prepare_keys(settings: Settings, store: Store) -> None:
     """Make the first key where one is given; raises HeddleError when others can come in and nothing keeps them out."""
     if not settings.needs_key and not settings.is_loopback:
         raise HeddleError(
-            f"auth = 'off' is allowed on a loopback address only, and host is {settings.host!r}; leave auth out"
+            f"auth = 'off' is allowed only on a loopback address, but host is {settings.host!r}; remove the "
+            "setting auth"
         )
     if key := settings.first_key():
         await store.keys.ensure(key, "admin", (Grant("", ROLES["admin"]),), "bootstrap key")
     if settings.needs_key and not await store.keys.any_usable():
         where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
-        logger.warning("there is no key yet, so every request is answered 401; make the first one with:")
+        logger.warning("there are no keys yet, so every request returns 401; create the first key with:")
         logger.warning("  heddle keys create %s --user NAME --role admin", where)
         logger.warning("or start with HEDDLE_BOOTSTRAP_KEY or --bootstrap-key-file")
 

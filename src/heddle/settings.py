@@ -380,7 +380,7 @@ class Row:
             return self.kind.parse(str(value))
         except ValueError:
             shown = "***" if self.kind.is_secret else without_credentials(str(value))
-            message = f"{self.name} = {shown!r} (from {source}) cannot be used: allowed is {self.kind.allowed}"
+            message = f"{self.name} = {shown!r} (from {source}) is not valid; expected {self.kind.allowed}"
             raise BadSetting(message) from None
 
 
@@ -410,7 +410,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     """
     environment = os.environ if environment is None else environment
     for variable in unknown_variables(environment):
-        raise BadSetting(f"variable {variable} is no setting of heddle{_nearest(variable, _VARIABLES)}")
+        raise BadSetting(f"variable {variable} is not a setting of heddle{_nearest(variable, _VARIABLES)}")
     path = config or environment.get(CONFIG_VARIABLE, "")
     values = _from_file(path)
     sources = dict.fromkeys(values, f"file {path}")
@@ -425,9 +425,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
             values[name] = row.read(value, sources[name])
     settings = Settings(**values, sources=sources)
     if settings.bootstrap_key != "none" and settings.bootstrap_key_file != "none":
-        raise BadSetting("bootstrap_key and bootstrap_key_file are both given: give one of them")
+        raise BadSetting("bootstrap_key and bootstrap_key_file cannot both be set: set one of them")
     if settings.otlp_grpc_port and settings.otlp_grpc_port == settings.port:
-        raise BadSetting(f"port and otlp_grpc_port are both {settings.port}: choose another for one of them")
+        raise BadSetting(f"port and otlp_grpc_port are both {settings.port}: set them to different ports")
     if settings.oidc_issuer != "none":
         missing = next((name for name in ("oidc_client_id", "oidc_roles") if getattr(settings, name) == "none"), None)
         if missing or settings.auth == "off":
@@ -435,8 +435,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
             raise BadSetting(f"oidc_issuer = {settings.oidc_issuer!r} lets people sign in: {what}")
     if settings.cors_origins == ANY_ORIGIN and not settings.needs_key:
         raise BadSetting(
-            "cors_origins = 'any' cannot be used without keys, as every page in a browser could use this server then: "
-            "name the origins, or start with --auth on"
+            "cors_origins = 'any' is not allowed without keys, because any web page could then use this "
+            "server: list the origins, or start with --auth on"
         )
     return settings
 
@@ -467,10 +467,10 @@ def _from_file(path: str) -> dict[str, Any]:
     except OSError as error:
         raise BadSetting(f"config = {path!r} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSetting(f"config = {path!r} is no TOML: {error}") from None
+        raise BadSetting(f"config = {path!r} is not valid TOML: {error}") from None
     values = {}
     for name, value in content.items():
         if name not in _BY_NAME:
-            raise BadSetting(f"{name} in {path} is no setting of heddle{_nearest(name, _BY_NAME)}")
+            raise BadSetting(f"{name} in {path} is not a setting of heddle{_nearest(name, _BY_NAME)}")
         values[name] = _BY_NAME[name].read(value, f"file {path}")
     return values

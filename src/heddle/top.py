@@ -39,7 +39,7 @@ class Look:
             families = []
         samples = [(one.name, one.labels, one.value) for family in families for one in family.samples]
         if not any(name == "heddle_build_info" for name, _, _ in samples):
-            raise HeddleError(f"{remote.server}/metrics has no figures of heddle; is this a heddle server?")
+            raise HeddleError(f"{remote.server}/metrics has no heddle metrics; check that it is a heddle server")
         return cls(time.monotonic(), samples)
 
     def find(self, name: str, **labels: str) -> Iterator[tuple[dict[str, str], float]]:

@@ -106,7 +106,7 @@ def test_a_stored_address_that_is_no_longer_accepted_is_named_and_the_other_targ
             stored = Place(client, webhook, url, mail, data)
             until(lambda: webhook.bodies != [], "the webhook told")
             [alert] = client.post("/alerts/query", json={"project_id": project}).json()["alerts"]
-            assert (alert["state"], alert["problem"]) == ("firing", "to: '(ann)@example.com' is no mail address")
+            assert (alert["state"], alert["problem"]) == ("firing", "to: '(ann)@example.com' is not an email address")
             until(lambda: all(item["attempts"] for item in stored.deliveries(project)), "both attempts")
             assert {item["error"] for item in stored.deliveries(project)} == {None, alert["problem"]}
             body = {"project_id": project, "id": made["id"], "name": "x", **RULE, "targets": alert["rule"]["targets"]}
@@ -204,14 +204,14 @@ def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
         ({"kind": "slack", "id": "unknown"}, 400, "url"),
         ({"kind": "email"}, 422, "to"),
         ({"kind": "email", "to": []}, 422, "to"),
-        ({"kind": "email", "to": ["nobody"]}, 400, "is no mail address"),
+        ({"kind": "email", "to": ["nobody"]}, 400, "is not an email address"),
         *[
-            ({"kind": "email", "to": [f"{name}@ops.example.com"]}, 400, "is no mail address")
+            ({"kind": "email", "to": [f"{name}@ops.example.com"]}, 400, "is not an email address")
             for name in ("a(b", "b:c", "=?utf-8?q?a=0d=0ab?=")
         ],
-        ({"kind": "email", "to": ["ann@ops.[example.com"]}, 400, "is no mail address"),
+        ({"kind": "email", "to": ["ann@ops.[example.com"]}, 400, "is not an email address"),
         ({"kind": "email", "to": ["eve@example.com"]}, 400, "alert_emails"),
-        ({"kind": "email", "to": ["ann@example.com\nbcc: eve@x"]}, 400, "is no mail address"),
+        ({"kind": "email", "to": ["ann@example.com\nbcc: eve@x"]}, 400, "is not an email address"),
         ({"kind": "email", "to": ["ann@example.com"], "url": "{url}"}, 422, "url"),
     ],
 )

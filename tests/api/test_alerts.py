@@ -235,7 +235,7 @@ def test_a_message_survives_refusals_and_a_kill(tmp_path: Path) -> None:
             )
             [waiting] = client.post("/alerts/deliveries/query", json=body).json()["deliveries"]
             assert waiting["state"] == "pending"
-            assert waiting["error"] == "answered 503"
+            assert waiting["error"] == "returned 503"
             server.kill()
         with HeddleProcess(tmp_path / "data", **settings) as server, httpx.Client(base_url=server.url) as client:
             [message] = wait(receiver, alert, 1)

@@ -108,7 +108,7 @@ def test_prompts_that_refer_to_prompts(server: HeddleProcess, project: str) -> N
         create("wide", "y" * 50_000)
         create("wider", use("wide") * 100)
         refused = client.get("/api/public/v2/prompts/wider")
-        assert refused.status_code == 400 and "more than 4194304 characters in all" in refused.json()["message"]
+        assert refused.status_code == 400 and "exceed 4194304 characters in total" in refused.json()["message"]
         assert client.get("/api/public/v2/prompts/wider?resolve=false").json()["prompt"] == use("wide") * 100
 
 

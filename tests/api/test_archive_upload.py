@@ -119,7 +119,7 @@ def test_a_key_stays_within_its_reach(archive: Path, target: HeddleProcess) -> N
     writer = make_key(target.data, "writer", "--scope", "read", "--scope", "write")
     for key, renamed in ((bound, f"{OLD}={NEW}"), (writer, f"{OLD}=own/project")):
         done = heddle("import", "archive", archive, "--to", target.url, "--to-key", key, "--project", renamed)
-        assert done.returncode == 1 and "answered 403" in done.stderr, done.stderr
+        assert done.returncode == 1 and "returned 403" in done.stderr, done.stderr
     headers = {"authorization": f"Bearer {bound}"}
     several = {"file": archive_of("own/project", "other/project")}
     assert httpx.post(f"{target.url}/archives/import", files=several, headers=headers).status_code == 403

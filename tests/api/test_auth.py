@@ -78,7 +78,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 def test_auth_cannot_be_off_where_others_can_call(tmp_path: Path) -> None:
     done = heddle("serve", "--port", "0", "--data", tmp_path / "data", "--host", "0.0.0.0", "--auth", "off")
     assert done.returncode == 1
-    assert "auth = 'off' is allowed on a loopback address only, and host is '0.0.0.0'" in done.stderr
+    assert "auth = 'off' is allowed only on a loopback address, but host is '0.0.0.0'" in done.stderr
 
 
 def test_keys_have_the_form_that_sdks_accept(guarded: Guarded) -> None:
@@ -105,7 +105,7 @@ def test_every_other_route_needs_a_key(guarded: Guarded) -> None:
                     assert "Authorization: Bearer" in answer.text
                     assert "www-authenticate" in answer.headers
                 else:
-                    assert "needs an API key" in answer.text, f"{path}: {answer.text}"
+                    assert "requires an API key" in answer.text, f"{path}: {answer.text}"
                     assert answer.headers["www-authenticate"].startswith("Basic")
                 asked += 1
     assert asked >= 40
@@ -132,7 +132,7 @@ def test_scopes(guarded: Guarded) -> None:
     assert guarded.post("writer", "/call/start", start=start).status_code == 200
     refused = guarded.post("writer", "/calls/query_stats", project_id="team/scopes")
     assert refused.status_code == 403
-    assert refused.json()["reason"] == "This needs a key with scope 'read'; the key of user 'writer' has: write"
+    assert refused.json()["reason"] == "This requires a key with scope 'read'; the key of user 'writer' has: write"
     assert guarded.post("reader", "/calls/query_stats", project_id="team/scopes").json()["count"] == 1
     for who, status in (("reader", 403), ("writer", 403), ("one", 403), ("root", 200)):
         answer = guarded.post(who, "/project/ttl_settings/update", project_id="team/one", retention_days=None)
@@ -150,7 +150,7 @@ def test_a_key_reaches_its_project_or_entity_only(guarded: Guarded) -> None:
     assert [sees("team", project) for project in projects] == [1, 1, -1]
     assert [sees("root", project) for project in projects] == [1, 1, 1]
     refused = guarded.post("one", "/calls/query_stats", project_id="team/two")
-    assert refused.json()["reason"] == "The key of user 'one' is bound to team/one and does not reach 'team/two'"
+    assert refused.json()["reason"] == "The key of user 'one' is bound to team/one and cannot access 'team/two'"
 
 
 @pytest.mark.parametrize("who", ["one", "team"])

@@ -182,7 +182,7 @@ def test_check_names_each_fault_and_how_to_mend_it(tmp_path: Path, server: Heddl
         (("--data", tmp_path / "newer"), "of a newer heddle", "upgrade heddle"),
         (("--data", tmp_path / "new", "--port", server.port), "in use", "--port"),
         (("--data", tmp_path / "new", "--auth", "on"), "there is no key", "heddle keys create"),
-        (("--data", tmp_path / "new", "--host", "0.0.0.0", "--auth", "off"), "off", "loopback address only"),
+        (("--data", tmp_path / "new", "--host", "0.0.0.0", "--auth", "off"), "off", "only on a loopback address"),
     ):
         port = () if "--port" in words else ("--port", 0)
         done = heddle("check", *words, *port)

@@ -48,6 +48,6 @@ def test_it_is_cut_off_and_the_log_says_why(tmp_path: Path) -> None:
             assert answer.status_code == 200
             for _ in answer.iter_lines():
                 pass
-        until(lambda: "was cut off: The database heddle.db is damaged" in process.log(), "the log says why")
+        until(lambda: "was interrupted: The database heddle.db is damaged" in process.log(), "the log says why")
         assert "Traceback" not in process.log()
         assert httpx.get(f"{process.url}/ready").status_code == 200

@@ -202,6 +202,6 @@ def test_kubernetes_with_several_servers(place: Path) -> None:
         for one in start_pod(pod, variables, place):
             for other in start_pod(pod, variables, place):
                 check_answers(one.url, other.url)
-                assert "kernels are not kept" not in other.log()
+                assert "kernels cannot be cached" not in other.log()
                 assert other.stop() == 0
         assert [path for path in (store.bucket / "files").rglob("*") if path.is_file()]

@@ -14,7 +14,7 @@ def test_an_example_is_loaded_once_and_deleted(wire: Wire) -> None:
     classes = {entry["base_object_class"] for entry in wire.objects(filter={"is_op": False})}
     assert {"Dataset", "Evaluation", "Scorer"} <= classes
     again = wire.client.post("/_ui/api/projects/example", json={"project_id": wire.project})
-    assert again.status_code == 409 and "holds calls already" in again.text
+    assert again.status_code == 409 and "already has calls" in again.text
     wire.post("/_ui/api/projects/example/delete")
     assert wire.calls() == [] and wire.objects() == []
     known = wire.client.get("/_ui/api/projects").json()["projects"]

@@ -104,11 +104,11 @@ def test_an_address_ends_after_its_time() -> None:
     query = parse_qs(urlsplit(signer.address("files/download", project="p", digest="d")).query)
     signature, said = query["signature"][0], ("files/download", "p", "d")
     check_signature(b"key", signature, 999, 1000, *said)
-    with pytest.raises(Forbidden, match="ended at 1970-01-01"):
+    with pytest.raises(Forbidden, match="expired at 1970-01-01"):
         check_signature(b"key", signature, 1000, 1000, *said)
-    with pytest.raises(Forbidden, match="not made by this server"):
+    with pytest.raises(Forbidden, match="not signed by this server"):
         check_signature(b"other", signature, 999, 1000, *said)
-    with pytest.raises(Forbidden, match="not made by this server"):
+    with pytest.raises(Forbidden, match="not signed by this server"):
         check_signature(b"key", signature, 999, 1000, "other/route", "p", "d")
 
 

@@ -217,5 +217,5 @@ def test_a_folder_without_keys_stays_as_it_is(tmp_path: Path, command: tuple[str
     done = heddle("keys", *command, "--data", tmp_path / "typo")
     assert (done.returncode, done.stdout) == (1, "")
     database = tmp_path / "typo" / "heddle.db"
-    assert done.stderr == f"heddle: There are no keys: {database} does not exist; `heddle keys create` makes it\n"
+    assert done.stderr == f"heddle: There are no keys: {database} does not exist; create it with `heddle keys create`\n"
     assert not (tmp_path / "typo").exists()

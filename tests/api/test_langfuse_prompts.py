@@ -106,7 +106,11 @@ def test_chat_prompts_with_placeholders_and_other_prompts(langfuse: httpx.Client
     create(langfuse, "self", "@@@langfusePrompt:name=self|label=latest@@@", labels=["production"])
     create(langfuse, "lost", "@@@langfusePrompt:name=gone|version=1@@@", labels=["production"])
     create(langfuse, "far", f"@@@langfusePrompt:name=head|version={'9' * 5000}@@@", labels=["production"])
-    for name, said in (("self", "part of itself"), ("lost", "dependency not found"), ("far", "names no version")):
+    for name, said in (
+        ("self", "refers to itself"),
+        ("lost", "dependency not found"),
+        ("far", "does not specify a version"),
+    ):
         assert said in ask(langfuse, "GET", f"{PROMPTS}/{name}", 400)["message"]
 
 
@@ -138,7 +142,7 @@ def test_tags_are_those_of_the_prompt(langfuse: httpx.Client) -> None:
         ({"name": "p", "prompt": "x", "labels": ["a/b"]}, "labels"),
         ({"name": "p", "prompt": "x", "labels": ["v1"]}, "labels"),
         ({"name": "p", "prompt": "x", "tags": ["?"]}, "tags"),
-        ({"name": "taken", "prompt": "x"}, "no prompt"),
+        ({"name": "taken", "prompt": "x"}, "not a prompt"),
         ({"name": "text", "prompt": [{"role": "user", "content": "x"}]}, "different prompt type"),
     ],
 )

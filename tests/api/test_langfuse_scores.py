@@ -182,7 +182,7 @@ def test_batches_store_what_is_right(langfuse: httpx.Client) -> None:
         ({"value": [1]}, "value"),
         ({"value": "x", "dataType": "NUMERIC"}, "number"),
         ({"value": 2, "dataType": "BOOLEAN"}, "0 or 1"),
-        ({"dataType": "CATEGORICAL"}, "text"),
+        ({"dataType": "CATEGORICAL"}, "must be a string"),
         ({"dataType": "EVAL"}, "dataType"),
         ({"name": ""}, "name"),
         ({"traceId": None}, "traceId"),

@@ -431,8 +431,8 @@ def test_a_key_sees_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"kind": "project", "name": "a/p", "quotas": "many"}, "is no quota"),
-        ({"kind": "project", "name": "a/p", "quotas": "planets requests 5/minute"}, "no group of routes 'planets'"),
+        ({"kind": "project", "name": "a/p", "quotas": "many"}, "is not a quota"),
+        ({"kind": "project", "name": "a/p", "quotas": "planets requests 5/minute"}, "group of routes 'planets'"),
         ({"kind": "key", "name": "local", "quotas": "disk 5GiB"}, "A key cannot have a disk quota"),
         ({"kind": "project", "name": "a/p", "quotas": 5}, "string"),
         ({"kind": "project", "name": "a/p", "quotas": "all requests 5/minute, all requests 6/minute"}, "same group"),
@@ -461,7 +461,7 @@ def test_the_command_line_sets_lists_and_clears(served: HeddleProcess, project: 
     assert told.stdout == f"project {project}: 0 of 2 completions at the same time, disk 5GiB (0 used)\n"
     assert f"project {project}: 0 of 2" in heddle("limits", "list", *flags).stdout
     bad = heddle("limits", "set", "project", project, "--quotas", "many", *flags)
-    assert bad.returncode == 1 and "is no quota" in bad.stderr
+    assert bad.returncode == 1 and "is not a quota" in bad.stderr
     assert heddle("limits", "clear", "project", project, *flags).stdout == f"project {project}: no limits\n"
     names = [row["name"] for row in json.loads(heddle("limits", "list", "--json", *flags).stdout)["data"]]
     assert project not in names

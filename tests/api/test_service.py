@@ -137,7 +137,7 @@ def test_requests_carry_an_id(server: HeddleProcess) -> None:
 
 
 def test_encodings_that_are_not_known_or_broken_are_refused(server: HeddleProcess) -> None:
-    for encoding, status, why in (("br", 415, "is not supported here"), ("gzip", 400, "is no valid gzip")):
+    for encoding, status, why in (("br", 415, "is not supported here"), ("gzip", 400, "is not valid gzip")):
         headers = {"content-encoding": encoding, "content-type": "application/json"}
         answer = httpx.post(server.url + "/calls/query_stats", content=b"{}xxxxxxxxxxxxxxxx", headers=headers)
         assert answer.status_code == status

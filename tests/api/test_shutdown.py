@@ -123,8 +123,8 @@ def test_a_wrong_setting_stops_the_start(tmp_path: Path) -> None:
     done = heddle("serve", "--data", tmp_path / "data", max_file="plenty")
     assert done.returncode == 1
     assert done.stderr == (
-        "heddle: max_file = 'plenty' (from variable HEDDLE_MAX_FILE) cannot be used: "
-        "allowed is a size from 1 to 1TiB, such as 33554432 or 32MiB\n"
+        "heddle: max_file = 'plenty' (from variable HEDDLE_MAX_FILE) is not valid; "
+        "expected a size from 1 to 1TiB, such as 33554432 or 32MiB\n"
     )
     assert not (tmp_path / "data").exists()
 

@@ -49,11 +49,11 @@ SPECIAL = {
 }
 """What a valid request of an operator is answered where that is no success."""
 SERVER_WIDE = {
-    "GET /_ui/api/storage": "the whole server's",
+    "GET /_ui/api/storage": "not bound to a project",
     "GET /v1/limits": "not bound",
-    "PUT /inference/providers/{name}": "the whole server's",
-    "DELETE /inference/providers/{name}": "the whole server's",
-    "POST /inference/providers/{name}/test": "the whole server's",
+    "PUT /inference/providers/{name}": "not bound to a project",
+    "DELETE /inference/providers/{name}": "not bound to a project",
+    "POST /inference/providers/{name}/test": "not bound to a project",
     "PUT /v1/limits": "not bound",
 }
 """Routes that no bound key may use, and what their refusal says."""

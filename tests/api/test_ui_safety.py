@@ -177,7 +177,7 @@ def test_nonsense_is_refused_with_a_reason(wire: Wire) -> None:
     for place in ODD_PLACES:
         for side in ("after", "before"):
             answer = wire.client.post("/_ui/api/calls", json={"project_id": wire.project, side: place})
-            assert answer.status_code == 400 and "no such place" in answer.text, f"{place}: {answer.text}"
+            assert answer.status_code == 400 and "Invalid place" in answer.text, f"{place}: {answer.text}"
     store(wire.client, wire.project, call(wire.project, inputs={"list": [1]}))
     columns = ["inputs.list.²", "inputs.list.99999999999999999999", "inputs.list." + "9" * 5000, "scores", "."]
     answer = wire.client.post("/_ui/api/calls", json={"project_id": wire.project, "columns": columns})

@@ -216,7 +216,7 @@ def test_wrong_keys_say_one_thing_and_are_slowed_down(guarded: HeddleProcess) ->
     # What a client says of where it is counts only from a proxy that the settings name.
     elsewhere = ({"x-forwarded-for": f"192.0.2.{number}"} for number in itertools.count(1))
     reasons = {visitor.log_in(wrong, **next(elsewhere)).text for wrong in (gone, "heddle-" + "0" * 64, "", "x" * 999)}
-    assert reasons == {'{"reason":"This key is not known here, expired or was revoked"}'}
+    assert reasons == {'{"reason":"This key is unknown, expired or revoked"}'}
     statuses = [visitor.log_in("wrong", **next(elsewhere)).status_code for _ in range(8)]
     assert statuses == [401] * 6 + [429] * 2
     slowed = visitor.log_in("wrong", **next(elsewhere))

@@ -97,17 +97,17 @@ def _dependencies(route: Route) -> list[Any]:
 @pytest.mark.parametrize(
     ("path", "offered"),
     [
-        *((path, "offered are project") for path in ("/audit_log", "/audit_log/export", "/v1/usage", "/v1/limits/own")),
-        *((f"/_ui/api/{name}", "offered are project") for name in ("overview", "costs", "ops", "prices", "training")),
-        ("/_ui/api/calls/export", "offered are format, chosen, check"),
-        ("/_ui/api/trace/team/one/t", "offered are call, known"),
-        ("/_ui/api/projects", "none is"),
+        *((path, "supported: project") for path in ("/audit_log", "/audit_log/export", "/v1/usage", "/v1/limits/own")),
+        *((f"/_ui/api/{name}", "supported: project") for name in ("overview", "costs", "ops", "prices", "training")),
+        ("/_ui/api/calls/export", "supported: format, chosen, check"),
+        ("/_ui/api/trace/team/one/t", "supported: call, known"),
+        ("/_ui/api/projects", "supported: none"),
     ],
 )
 def test_an_unknown_parameter_is_refused_by_its_name(server: HeddleProcess, path: str, offered: str) -> None:
     answer = httpx.get(f"{server.url}{path}?projct=team/one", headers=WITH_KEY)
     assert answer.status_code == 400, answer.text
-    assert f"The query parameter 'projct' is not offered here; {offered}" in answer.text
+    assert f"The query parameter 'projct' is not supported here; {offered}" in answer.text
 
 
 def test_versions_stay_when_those_to_delete_are_misspelt(server: HeddleProcess, project: str) -> None:
@@ -117,7 +117,7 @@ def test_versions_stay_when_those_to_delete_are_misspelt(server: HeddleProcess, 
         answer = client.delete(f"/v2/{project}/datasets/kept?digest=no")
         assert (answer.status_code, answer.json()["reason"]) == (
             400,
-            "The query parameter 'digest' is not offered here; offered are digests",
+            "The query parameter 'digest' is not supported here; supported: digests",
         )
         assert client.post("/obj/delete", json={"project_id": project, "object_id": "kept", "digest": "no"}).is_error
         read = {"project_id": project, "object_id": "kept", "digest": "latest"}

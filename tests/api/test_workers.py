@@ -140,7 +140,7 @@ def test_a_killed_worker_loses_nothing_and_another_takes_its_place(tmp_path: Pat
                 until(lambda victim=victim: len(set(worker_pids(process)) - {victim}) == 2)  # type: ignore[misc]
             traffic.more(20)
         assert stored(process.url) >= traffic.acknowledged
-        assert "it is started again" in process.log()
+        assert "it will be restarted" in process.log()
 
 
 @pytest.mark.thorough

@@ -57,7 +57,7 @@ def test_each_key_works_in_its_reach(client: Client, keyed: Keyed) -> None:
     ("key", "name", "why"),
     with_breadth(
         [
-            ("bound", "team/other", "does not reach 'team/other'"),
+            ("bound", "team/other", "cannot access 'team/other'"),
             ("0123456789abcdef0123456789abcdef01234567", PROJECT, "401"),
         ]
     ),

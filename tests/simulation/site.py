@@ -338,7 +338,7 @@ class Receiver:
         site = self._site
         await asyncio.sleep(site.random.uniform(0.01, 1))
         if self.is_out or site.goes_wrong(0.1):
-            return "answered 503"
+            return "returned 503"
         self.got[delivery.id] = self.got.get(delivery.id, 0) + 1
         await asyncio.sleep(site.random.uniform(0.01, 1))
         if site.goes_wrong(0.05):

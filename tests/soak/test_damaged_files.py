@@ -188,7 +188,7 @@ def test_damage_is_named_and_the_rest_is_answered(written: Written, copy: Path, 
         for route in sorted(changed):
             status, text = answers[route]
             # Damage that is met behind the first part of an answer can only cut it off.
-            is_cut = not status and "incomplete" in text and "was cut off" in process.log()
+            is_cut = not status and "incomplete" in text and "was interrupted" in process.log()
             assert is_cut or 0 < status < 400 or (status in REASONS and json.loads(text)), (
                 f"{what} {name}: {route}: {status} {text}"
             )

@@ -74,7 +74,7 @@ def test_a_key_opens_the_page_that_was_wanted(page: Page, guarded: Guarded, watc
     expect(page.get_by_text("heddle keys create --user NAME")).to_be_visible()
     watched.allow("401")
     log_in(page, "heddle-wrong")
-    expect(page.get_by_role("alert")).to_have_text("This key is not known here, expired or was revoked")
+    expect(page.get_by_role("alert")).to_have_text("This key is unknown, expired or revoked")
     look(page, "login", narrow=True)
     log_in(page, guarded.key)
     expect(page.get_by_role("navigation", name="Main").get_by_role("link", name="Overview")).to_be_visible()

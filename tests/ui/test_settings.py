@@ -132,7 +132,7 @@ def test_a_project_shows_its_quotas_and_what_is_used(
     page.get_by_role("button", name="Change limits").click()
     page.get_by_label("Quotas").fill("planets requests 5/day")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("dialog")).to_contain_text("There is no group of routes 'planets'")
+    expect(page.get_by_role("dialog")).to_contain_text("Unknown group of routes 'planets'")
     page.get_by_label("Quotas").fill("files requests 5/day, disk 2GiB")
     page.get_by_role("button", name="Save").click()
     used = page.get_by_role("table", name="Used by this project")

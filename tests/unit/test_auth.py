@@ -69,11 +69,11 @@ def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        ({}, "needs an API key"),
-        ({b"authorization": b"Bearer "}, "needs an API key"),
-        ({b"authorization": b"Basic ???"}, "no base64"),
-        ({b"authorization": b"Basic \xff\xfe"}, "no base64"),
-        ({b"authorization": b"Digest x"}, "scheme is not known"),
+        ({}, "requires an API key"),
+        ({b"authorization": b"Bearer "}, "requires an API key"),
+        ({b"authorization": b"Basic ???"}, "not valid base64"),
+        ({b"authorization": b"Basic \xff\xfe"}, "not valid base64"),
+        ({b"authorization": b"Digest x"}, "scheme is not supported"),
         ({b"authorization": b"Bearer heddle-unknown"}, "not known to this server"),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], 
     if counts:
         assert asyncio.run(recognised).user == "ann"
     else:
-        with pytest.raises(NotAuthenticated, match="needs an API key"):
+        with pytest.raises(NotAuthenticated, match="requires an API key"):
             asyncio.run(recognised)
 
 
@@ -195,7 +195,7 @@ def test_scopes_admin_includes_the_others_and_write_is_not_read() -> None:
     writer = caller("write")
     assert [writer.has(scope) for scope in Scope] == [False, True, True, False, False]
     assert [caller("admin").has(scope) for scope in Scope] == [True] * 5
-    with pytest.raises(Forbidden, match="needs a key with scope 'read'; the key of user 'ann' has: write"):
+    with pytest.raises(Forbidden, match="requires a key with scope 'read'; the key of user 'ann' has: write"):
         writer.require(Scope.READ)
 
 
@@ -206,7 +206,7 @@ def test_a_binding_bounds_what_is_reached() -> None:
     assert [of_entity.reaches(project) for project in projects] == [True, True, False, False]
     assert [of_project.reaches_entity(entity) for entity in ("team", "other")] == [True, False]
     assert (of_project.project, of_entity.project, of_entity.default_entity) == ("team/one", None, "team")
-    with pytest.raises(Forbidden, match="bound to team/one and does not reach 'team/two'"):
+    with pytest.raises(Forbidden, match="bound to team/one and cannot access 'team/two'"):
         of_project.open("team/two")
 
 
@@ -214,9 +214,11 @@ def test_roles_count_in_their_projects_only() -> None:
     several = caller("editor:team/one", "viewer:team", "admin:other/two")
     writing, deleting = several.require(Scope.WRITE), several.require(Scope.DELETE)
     assert writing.open("team/one") and writing.open("other/two") and several.open("team/three")
-    with pytest.raises(Forbidden, match="needs the scope 'write' in 'team/three'; the key of user 'ann' has: viewer"):
+    with pytest.raises(
+        Forbidden, match="requires the scope 'write' in 'team/three'; the key of user 'ann' has: viewer"
+    ):
         writing.open("team/three")
-    with pytest.raises(Forbidden, match="needs the scope 'delete' in 'team/one'; the key of user 'ann' has: editor"):
+    with pytest.raises(Forbidden, match="requires the scope 'delete' in 'team/one'; the key of user 'ann' has: editor"):
         deleting.open("team/one")
     assert [deleting.reaches(project) for project in ("team/one", "other/two", "third/p")] == [False, True, False]
     assert [several.may_read(project) for project in ("team/three", "third/p")] == [True, False]

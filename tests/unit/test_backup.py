@@ -59,19 +59,19 @@ def data(tmp_path: Path) -> Path:
 def test_a_copy_lies_apart_from_the_data_folder(data: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(data, target_is_directory=True)
     before = sorted(data.rglob("*"))
-    with pytest.raises(HeddleError, match="lie one inside the other"):
+    with pytest.raises(HeddleError, match="must not be inside the data folder"):
         back_up(load(data), str(tmp_path / name))
     for as_json in (True, False):
-        with pytest.raises(HeddleError, match="lie one inside the other"):
+        with pytest.raises(HeddleError, match="must not be inside the data folder"):
             asyncio.run(export(load(data), tmp_path / name, [], as_json))
-    with pytest.raises(HeddleError, match="lie one inside the other"):
+    with pytest.raises(HeddleError, match="must not be inside the data folder"):
         asyncio.run(parquet.export(load(data), tmp_path / name, []))
     assert sorted(data.rglob("*")) == before
 
 
 def test_a_backup_is_not_restored_into_itself(data: Path, tmp_path: Path) -> None:
     back_up(load(data), str(tmp_path / "copy"))
-    with pytest.raises(HeddleError, match="lie one inside the other"):
+    with pytest.raises(HeddleError, match="must not be inside the data folder"):
         restore(load(tmp_path / "copy" / "restored"), str(tmp_path / "copy"))
     assert not (tmp_path / "copy" / "restored").exists()
 

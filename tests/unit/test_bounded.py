@@ -78,7 +78,7 @@ def test_a_program_that_ended_several_processes_is_refused_whatever_it_is_given(
     for length in range(40, 46):
         with pytest.raises(TooMuchWork):
             processes.ask(job("(a+)+$", "a" * length + "!"), "(a+)+$")
-    with pytest.raises(TooMuchWork, match="as it did before"):
+    with pytest.raises(TooMuchWork, match="as in an earlier attempt"):
         processes.ask(QUICK, "(a+)+$")
     assert processes.started == 3
     OWNER.set("another")

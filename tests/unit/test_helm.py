@@ -146,5 +146,5 @@ def test_wrong_values_are_refused_by_name(wrong: str, told: str) -> None:
 
 
 def test_a_value_that_is_no_setting_stops_the_server() -> None:
-    with pytest.raises(settings.BadSetting, match="HEDDLE_LOG_LEVLE is no setting of heddle: did you mean"):
+    with pytest.raises(settings.BadSetting, match="HEDDLE_LOG_LEVLE is not a setting of heddle: did you mean"):
         loaded(made("--set", "settings.log_levle=debug"))

@@ -321,16 +321,16 @@ def test_a_schema_whose_text_is_damaged_is_named(database: Path, tmp_path_factor
     at = content.index(b"CREATE TABLE calls") + len("CREATE ")
     database.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
     settings = Settings(data=str(database.parent))
-    with pytest.raises(sqlite3.DatabaseError, match="text of its schema is no UTF-8"):
+    with pytest.raises(sqlite3.DatabaseError, match="text of its schema is not UTF-8"):
         SqliteIntegrity(database).check_tables(math.inf)
-    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+    with pytest.raises(HeddleError, match="text of its schema is not UTF-8"):
         open_file(settings, database)
-    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+    with pytest.raises(HeddleError, match="text of its schema is not UTF-8"):
         schema_version(database)
-    with pytest.raises(HeddleError, match="text of its schema is no UTF-8"):
+    with pytest.raises(HeddleError, match="text of its schema is not UTF-8"):
         back_up(settings, str(tmp_path_factory.mktemp("backups") / "new"))
     (found,) = [each for each in look(settings, 60) if each.is_fault]
-    assert "text of its schema is no UTF-8" in found.found
+    assert "text of its schema is not UTF-8" in found.found
 
 
 def test_a_table_that_rules_ask_for_and_that_is_not_there_is_no_end_of_time(database: Path, tmp_path: Path) -> None:

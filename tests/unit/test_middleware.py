@@ -77,13 +77,13 @@ def test_a_bomb_yields_no_more_than_was_asked_for(encoding: bytes, pack: Callabl
 
 
 def test_half_a_body_and_other_encodings_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="ends too early"):
+    with pytest.raises(InvalidRequest, match="is truncated"):
         Decoder(b"gzip").decode(gzip.compress(b"x" * 1000)[:-10], 6000, True)
-    with pytest.raises(InvalidRequest, match="no valid gzip"):
+    with pytest.raises(InvalidRequest, match="not valid gzip"):
         Decoder(b"gzip").decode(b"plain text", 6000, True)
-    with pytest.raises(InvalidRequest, match="ends too early"):
+    with pytest.raises(InvalidRequest, match="is truncated"):
         Decoder(b"zstd").decode(zstandard.compress(os.urandom(1000))[:-10], 6000, True)
-    with pytest.raises(InvalidRequest, match="no valid zstd"):
+    with pytest.raises(InvalidRequest, match="not valid zstd"):
         Decoder(b"zstd").decode(b"plain text", 6000, True)
     with pytest.raises(UnsupportedMedia, match="'br' is not supported"):
         Decoder(b"br")
@@ -117,7 +117,7 @@ def test_a_zstd_window_that_takes_much_memory_is_refused() -> None:
     wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
     packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
     packed = packer.compress(b"x" * 100) + packer.flush()
-    with pytest.raises(InvalidRequest, match="no valid zstd"):
+    with pytest.raises(InvalidRequest, match="not valid zstd"):
         Decoder(b"zstd").decode(packed, 6000, True)
 
 

@@ -14,5 +14,5 @@ def test_a_state_that_is_not_of_this_attempt(state: str | None) -> None:
     pytest.importorskip("authlib")
     provider = Provider(Settings(oidc_issuer="https://issuer.invalid", oidc_client_id="c", oidc_client_secret="s"))
     given = {"code": "c"} if state is None else {"code": "c", "state": state}
-    with pytest.raises(NotAuthenticated, match="begun in another browser"):
+    with pytest.raises(NotAuthenticated, match="started in another browser"):
         asyncio.run(provider.finish(Attempt(), given, "https://heddle.invalid/"))

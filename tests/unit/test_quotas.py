@@ -38,17 +38,17 @@ def test_spellings() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("600", "is no quota"),
-        ("calls requests 0/minute", "is no quota"),
-        ("calls requests -1/minute", "is no quota"),
-        ("calls requests 1e3/minute", "is no quota"),
-        ("calls requests 5/fortnight", "is no quota"),
-        ("calls tokens 5/minute", "is no quota"),
-        ("calls bytes 5 apples/minute", "is no quota"),
-        ("disk", "is no quota"),
-        ("disk 0", "is no quota"),
+        ("600", "is not a quota"),
+        ("calls requests 0/minute", "is not a quota"),
+        ("calls requests -1/minute", "is not a quota"),
+        ("calls requests 1e3/minute", "is not a quota"),
+        ("calls requests 5/fortnight", "is not a quota"),
+        ("calls tokens 5/minute", "is not a quota"),
+        ("calls bytes 5 apples/minute", "is not a quota"),
+        ("disk", "is not a quota"),
+        ("disk 0", "is not a quota"),
         ("all requests 5/minute, all requests 6/minute", "same group"),
-        (", ".join(f"group{n} requests 5/minute" for n in range(21)), "at most 20"),
+        (", ".join(f"group{n} requests 5/minute" for n in range(21)), "At most 20"),
     ],
 )
 def test_what_is_no_quota_is_refused(text: str, words: str) -> None:
@@ -140,7 +140,7 @@ def test_a_quota_ends_exactly_and_begins_again() -> None:
         desk.ask()
     desk.ask("objects", length=100)
     desk.now += 60
-    with pytest.raises(TooLarge, match="more bytes than key 'k' may send"):
+    with pytest.raises(TooLarge, match="exceeds the bytes that key 'k' may send"):
         desk.ask(length=11)
     for _ in range(3):
         desk.ask()

@@ -83,22 +83,24 @@ def test_a_wrong_address_is_refused_without_its_password(name: str, value: str) 
 def test_a_wrong_file_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "heddle.toml"
     config.write_text("prot = 1\n")
-    with pytest.raises(BadSetting, match=r"prot in .* is no setting of heddle: did you mean port\?"):
+    with pytest.raises(BadSetting, match=r"prot in .* is not a setting of heddle: did you mean port\?"):
         load({}, {}, str(config))
     config.write_text("port = [1]\n")
     with pytest.raises(BadSetting, match=r"port = '\[1\]'"):
         load({}, {}, str(config))
     config.write_text("port =")
-    with pytest.raises(BadSetting, match="is no TOML"):
+    with pytest.raises(BadSetting, match="is not valid TOML"):
         load({}, {}, str(config))
     with pytest.raises(BadSetting, match="cannot be read"):
         load({}, {}, str(tmp_path / "nowhere.toml"))
 
 
 def test_variables_of_no_setting_stop_the_start() -> None:
-    with pytest.raises(BadSetting, match=r"variable HEDDLE_PROT is no setting of heddle: did you mean HEDDLE_PORT\?"):
+    with pytest.raises(
+        BadSetting, match=r"variable HEDDLE_PROT is not a setting of heddle: did you mean HEDDLE_PORT\?"
+    ):
         load({}, {"HEDDLE_PROT": "1", "HEDDLE_PORT": "1", "HEDDLE_CONFIG": "", "HOME": "/"})
-    with pytest.raises(BadSetting, match="variable HEDDLE_ZZZZ is no setting of heddle: known are HEDDLE_HOST"):
+    with pytest.raises(BadSetting, match="variable HEDDLE_ZZZZ is not a setting of heddle: known are HEDDLE_HOST"):
         load({}, {"HEDDLE_ZZZZ": "1"})
 
 
@@ -131,7 +133,7 @@ def test_the_first_key_of_a_file(tmp_path: Path) -> None:
     assert load({}, {}).first_key() == ""
     with pytest.raises(BadSetting, match="cannot be read"):
         load({"bootstrap_key_file": str(tmp_path / "none")}, {}).first_key()
-    with pytest.raises(BadSetting, match="both given"):
+    with pytest.raises(BadSetting, match="cannot both be set"):
         load({"bootstrap_key_file": str(path)}, {"HEDDLE_BOOTSTRAP_KEY": "k" * 20})
 
 

@@ -148,7 +148,7 @@ class AccountQueries:
         name, entity = _text(given, "name"), given.get("entityName") or self._caller.default_entity
         project_id, description = f"{entity}/{name}", given.get("description")
         if description is not None and not (isinstance(description, str) and len(description) <= MAX_DESCRIPTION):
-            raise GraphQLProblem(f"description is a text of at most {MAX_DESCRIPTION} characters")
+            raise GraphQLProblem(f"description must be a string of at most {MAX_DESCRIPTION} characters")
         try:
             internal = self._caller.require(Scope.WRITE).open(project_id)
         except Forbidden as error:
@@ -175,7 +175,7 @@ def _project_node(project_id: str, description: str | None) -> Node:
 def _text(arguments: Arguments, name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value:
-        raise GraphQLProblem(f"Argument {name!r} is required and is a text")
+        raise GraphQLProblem(f"Argument {name!r} is required and must be a string")
     return value
 
 
@@ -184,9 +184,7 @@ def _node_id(kind: str, name: str) -> str:
 
 
 def _unknown(name: str, owner: str) -> GraphQLProblem:
-    return GraphQLProblem(
-        f'Cannot query field "{name[:100]}" on type "{owner}"; heddle answers account questions only.'
-    )
+    return GraphQLProblem(f'Cannot query field "{name[:100]}" on type "{owner}"; heddle supports only account queries.')
 
 
 def _select(value: Any, field: FieldNode) -> Any:

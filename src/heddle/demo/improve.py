@@ -171,7 +171,7 @@ class Demonstration:
             if field == "outcome" and found["ended_at"] is not None:
                 raise HeddleError(f"the improvement {found['state']}: {found['error']}")
             if time.monotonic() > deadline:
-                raise HeddleError(f"nothing came of it in {_LONGEST_SECONDS:g} s")
+                raise HeddleError(f"the improvement did not finish within {_LONGEST_SECONDS:g} s")
             time.sleep(_LOOK_SECONDS)
         return found
 

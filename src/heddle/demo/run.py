@@ -38,7 +38,10 @@ def show(reading: Project, console: Console) -> None:
     objects = reading.post("/objs/query", filter={"base_object_classes": ["Dataset"], "latest_only": True})["objs"]
     feedback = reading.post("/feedback/query", sort_by=[{"field": "created_at", "direction": "asc"}])["result"]
     if not (calls and objects and feedback):
-        raise HeddleError(f"stored are {len(calls)} calls, {len(objects)} datasets and {len(feedback)} feedback items")
+        raise HeddleError(
+            f"expected records are missing; stored: {len(calls)} calls, {len(objects)} datasets "
+            f"and {len(feedback)} feedback items"
+        )
     console.print(_traces(calls))
     _titled(console, "usage and costs", _models(calls))
     for dataset in objects:
@@ -53,7 +56,7 @@ def show_thread(reading: Project, thread: str, console: Console) -> None:
     chosen = {"thread_ids": [thread]}
     calls = reading.lines("/calls/stream_query", include_costs=True, sort_by=oldest_first, filter=chosen)
     if not calls:
-        raise HeddleError("no call is stored")
+        raise HeddleError("no calls are stored")
     console.print(_traces(calls))
 
 

@@ -442,7 +442,7 @@ class EvaluationRun:
             if scorer.name not in scores and not has_failed:
                 result.add_unscored(scorer.name, call.exception or "The scorer failed")
             elif scorer.name in scores and number is None and scorer.is_numeric:
-                result.add_unscored(scorer.name, "What it answered holds no number or truth")
+                result.add_unscored(scorer.name, "Its result has no number or boolean")
         result.score = with_one_more(result.score, result.cases, mean(numbers))
         result.cases += 1
         result.failed += has_failed

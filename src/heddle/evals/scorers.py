@@ -163,7 +163,7 @@ def read_builtin(name: str, ref: str, value: Json) -> BuiltinScorer | str:
     class_name = value.get("_class_name") or value.get("_type")
     kind = KINDS.get(class_name) if isinstance(class_name, str) else None
     if kind is None or not isinstance(class_name, str):
-        return f"{class_name or 'it'} is no built-in scorer"
+        return f"{class_name or 'it'} is not a built-in scorer"
     if not kind.is_of_the_sdk and not _is_base_code(value.get("score")):
         return f"it has code of its own, and a {class_name} is built in"
     kept = _OF_EVERY_SCORER | kind.ignored | {"score"}

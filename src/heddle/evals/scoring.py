@@ -170,7 +170,7 @@ class Scoring:
         async def score(call_id: str) -> Json:
             call = found.get(call_id)
             if call is None or call.ended_at is None:
-                return {"call_id": call_id, "score": None, "problem": "There is no such call that has ended"}
+                return {"call_id": call_id, "score": None, "problem": "No ended call with this id"}
             async with free:
                 columns = {key: value for key, value in call.inputs.items() if key != "self"}
                 values = await resolve_refs(self._records, caller, list(columns.values()))

@@ -138,7 +138,7 @@ class UnfinishedBodies:
 
 def _too_many_bodies() -> HeddleError:
     limits = "max_unfinished_bytes, max_unfinished_bytes_per_address"
-    return Busy(f"Too many bodies arrive at the same time, and this one slowly (limits {limits})", retry_after=2)
+    return Busy(f"Too many bodies are being received, and this one is slow (limits {limits})", retry_after=2)
 
 
 class BodyReader:
@@ -314,9 +314,9 @@ class Decoder:
         try:
             plain = self._unpacker.unpack(data, most)
         except (zlib.error, zstandard.ZstdError):
-            raise InvalidRequest(f"The body is no valid {self._name}") from None
+            raise InvalidRequest(f"The body is not valid {self._name}") from None
         if last and len(plain) < most and not self._unpacker.is_done:
-            raise InvalidRequest(f"The {self._name} body ends too early")
+            raise InvalidRequest(f"The {self._name} body is truncated")
         return plain
 
 

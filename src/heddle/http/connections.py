@@ -254,7 +254,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._http2: Http2Refusal | None = None
         self.transport = _LingeringTransport(transport, self._linger)  # type: ignore[assignment]
         if not self.limits.add(self):
-            self._refuse(503, "Too many connections are open here; try again later", b"retry-after: 1\r\n")
+            self._refuse(503, "Too many open connections; try again later", b"retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -295,7 +295,7 @@ class LimitedProtocol(HttpToolsProtocol):
             > self.limits.max_header_bytes
         ):
             self._has_large_head = True
-            raise ValueError("the head is too large")  # ends the parser, which calls `send_400_response`
+            raise ValueError("the request headers are too large")  # ends the parser, which calls `send_400_response`
         self._head_since = None
         self.limits.is_busy(self)
         super().on_headers_complete()
@@ -355,7 +355,9 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.limits.refused("header_timeout")
                 if self._is_sending:
                     self._refuse(
-                        408, f"No head of a request came within {self.limits.header_timeout:g} s (header_timeout)"
+                        408,
+                        "No complete request headers were received within "
+                        f"{self.limits.header_timeout:g} s (header_timeout)",
                     )
                 else:
                     self.cut_off()
@@ -386,7 +388,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self.limits.refused("max_header_bytes")
-        self._refuse(431, f"The head of the request is larger than max_header_bytes = {self.limits.max_header_bytes}")
+        self._refuse(431, f"The request headers are larger than max_header_bytes = {self.limits.max_header_bytes}")
 
     def _refuse(self, status: int, reason: str, headers: bytes = b"") -> None:
         """Answer without asking the application, and close."""

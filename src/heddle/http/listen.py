@@ -31,7 +31,9 @@ def listen(settings: Settings) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         where = f"{settings.host}:{settings.port}"
-        raise HeddleError(f"Cannot listen on {where}: {reason}. Choose another with --host and --port") from None
+        raise HeddleError(
+            f"Cannot listen on {where}: {reason}. Choose another address with --host and --port"
+        ) from None
     listener.set_inheritable(False)
     if sys.platform == "linux":
         # The connections that are accepted inherit it.

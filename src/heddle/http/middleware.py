@@ -103,10 +103,18 @@ class RequestMiddleware:
             if exchange.status and isinstance(error.__cause__, HeddleError):
                 # Starlette wraps what ends a stream that has begun; the client sees that it is incomplete.
                 failures.forget_frames(error.__cause__)
-                logger.warning("request %s was cut off: %s", exchange.request_id, error.__cause__.reason, extra=told)
+                logger.warning(
+                    "request %s was interrupted: %s", exchange.request_id, error.__cause__.reason, extra=told
+                )
                 return
             if damage := await exchange.state.store.find_damage():
-                logger.error("request %s met what is damaged (%s): %r", exchange.request_id, damage, error, extra=told)
+                logger.error(
+                    "request %s failed because stored data is damaged (%s): %r",
+                    exchange.request_id,
+                    damage,
+                    error,
+                    extra=told,
+                )
                 await exchange.fail(failures.render(Damaged(damage), exchange.scope))
                 return
             # A fault of ours: the log gets the traceback, the client an id to ask for.
@@ -122,7 +130,7 @@ class RequestMiddleware:
         if state.stopping:
             raise Unavailable("The server is stopping", retry_after=2)
         if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
-            raise InvalidRequest("A request has one Host header")
+            raise InvalidRequest("A request must have exactly one Host header")
         preflight = answer_preflight(scope["method"], headers, state.settings)
         if preflight is not None:
             await preflight(scope, exchange.receive, exchange.send)

@@ -34,9 +34,7 @@ def page_limit(settings: Settings, limit: int | None) -> int | None:
     """The limit of a list; raises TooLarge beyond the setting max_page_rows. None is no limit."""
     most = settings.max_page_rows
     if limit is not None and limit > most:
-        raise TooLarge(
-            f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"
-        )
+        raise TooLarge(f"Request too large: a page can have at most {most} rows (limit max_page_rows), got {limit}")
     return limit
 
 
@@ -50,8 +48,10 @@ async def refuse_unknown_parameters(request: Request) -> None:
     known = list(dict.fromkeys(_query_names(request.scope["route"].dependant)))
     for name in request.query_params:
         if name not in known:
-            offered = f"offered are {', '.join(known)}" if known else "none is"
-            raise InvalidRequest(f"The query parameter {name[:100]!r} is not offered here; {offered}", param=name)
+            supported = ", ".join(known) or "none"
+            raise InvalidRequest(
+                f"The query parameter {name[:100]!r} is not supported here; supported: {supported}", param=name
+            )
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -215,7 +215,9 @@ class Quotas:
         if count.stored + count.new + number > quota.most:
             self._refused(name[0], quota.group, quota.unit)
             if whole > quota.most:
-                raise TooLarge(f"Request too large: it has more {quota.unit} than {describe(name)} may send ({quota})")
+                raise TooLarge(
+                    f"Request too large: it exceeds the {quota.unit} that {describe(name)} may send ({quota})"
+                )
             wait = max(1, math.ceil(count.ends_at - now))
             reason = f"Quota reached: {describe(name)} may send {quota}; try again in {wait} s"
             raise QuotaReached(reason, wait)
@@ -329,7 +331,7 @@ def _read(row: LimitRow) -> tuple[Quota, ...]:
     try:
         return parse_quotas(row.quotas or NONE)
     except ValueError as problem:
-        logger.warning("the quotas of %s do not hold: %s", describe((row.kind, row.name)), problem)
+        logger.warning("the quotas of %s are not enforced: %s", describe((row.kind, row.name)), problem)
         return ()
 
 
@@ -341,7 +343,7 @@ async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
             problem = ""
         except Exception as error:  # whatever it is, the next time may go well
             if str(error) != problem:
-                logger.warning("quotas are counted by this process alone: %s", error)
+                logger.warning("quotas are counted only within this process: %s", error)
                 problem = str(error)
             await asyncio.sleep(_SECONDS)
 

@@ -419,7 +419,7 @@ class NeedsBearer(Needs):
         is_page = is_own_page(request.scope["headers"])
         has_key = bool(request.headers.get("x-api-key", "").strip()) and not scheme
         if not is_page and not has_key and (scheme.lower() != "bearer" or not token.strip()):
-            raise NotAuthenticated("This needs the header 'Authorization: Bearer <API key>'", scheme="Bearer")
+            raise NotAuthenticated("This requires the header 'Authorization: Bearer <API key>'", scheme="Bearer")
         return await super().__call__(request)
 
 

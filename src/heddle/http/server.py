@@ -156,7 +156,7 @@ class LoopMonitor:
         frame = sys._current_frames().get(self._thread_id)
         if frame is not None:
             stack = "".join(traceback.format_stack(frame))
-            logger.warning("the event loop stands still for %.0f ms already, in:\n%s", seconds * 1000, stack)
+            logger.warning("the event loop has been blocked for %.0f ms, in:\n%s", seconds * 1000, stack)
 
 
 class Server(uvicorn.Server):

@@ -52,9 +52,9 @@ async def check_address(settings: Settings, signature: str, expires: int, path: 
 def check_signature(key: bytes, signature: str, now: int, expires: int, path: str, *said: str) -> None:
     """The same at an instant, with a secret."""
     if not hmac.compare_digest(_sign(key, expires, path, *said).encode(), signature.encode("utf-8", "replace")):
-        raise Forbidden("The address was not made by this server; ask for a new one")
+        raise Forbidden("The URL was not signed by this server; request a new one")
     if now >= expires:
-        raise Forbidden(f"The address ended at {times.to_iso(expires)}; ask for a new one")
+        raise Forbidden(f"The URL expired at {times.to_iso(expires)}; request a new one")
 
 
 def _sign(key: bytes, expires: int, *said: str) -> str:
@@ -72,7 +72,7 @@ class Download(FileResponse):
                 raise InvalidRequest("The header Range must be bytes=FIRST-LAST", param="Range")
             if message["type"] == "http.response.start" and message["status"] == RangeNotSatisfiable.status:
                 told = {name.decode(): value.decode() for name, value in message["headers"] if name == b"content-range"}
-                raise RangeNotSatisfiable("The range lies behind the end of the file", told, "Range")
+                raise RangeNotSatisfiable("The range starts after the end of the file", told, "Range")
             await send(message)
 
         await super().__call__(scope, receive, check)

@@ -150,7 +150,7 @@ class SpanExport:
         for pause in (*_RETRY_SECONDS, None):
             try:
                 answer = await client.post(self._address, content=body, headers=headers)
-                status, problem = answer.status_code, f"it answered {answer.status_code}"
+                status, problem = answer.status_code, f"it returned {answer.status_code}"
             except httpx.HTTPError as error:
                 status, problem = 503, str(error) or type(error).__name__
             if status == 200:
@@ -166,7 +166,7 @@ class SpanExport:
     def _tell(self, problem: str) -> None:
         """Log the first of a row of failures; an empty text ends the row."""
         if problem and not self._has_failed:
-            logger.warning("spans of requests do not reach otlp_export_endpoint: %s", problem[:500])
+            logger.warning("spans of requests cannot be sent to otlp_export_endpoint: %s", problem[:500])
         self._has_failed = bool(problem)
 
 
@@ -183,8 +183,7 @@ def check_endpoint(settings: Settings, port: int) -> None:
     is_public = bool(public.hostname) and (endpoint.hostname, _port(endpoint)) == (public.hostname, _port(public))
     if is_public or (_port(endpoint) == port and _is_own(settings.host, endpoint.hostname or "")):
         raise HeddleError(
-            f"otlp_export_endpoint = {settings.otlp_export_endpoint!r} is this server itself, which cannot watch "
-            "itself: name another server"
+            f"otlp_export_endpoint = {settings.otlp_export_endpoint!r} is this server itself; set it to another server"
         )
 
 

@@ -40,9 +40,7 @@ class EventStreams:
         key = caller.key_id or caller.user
         if self._open[key] >= self._most:
             self._refused("max_event_streams")
-            raise Busy(
-                f"This key has {self._most} streams of events open already (limit max_event_streams)", retry_after=5
-            )
+            raise Busy(f"This key already has {self._most} open event streams (limit max_event_streams)", retry_after=5)
         return _EventStream(self._open, key, events)
 
 

@@ -186,7 +186,7 @@ class BoundedProcesses:
         """The answer that was given before; raises TooMuchWork for a job that ended a process."""
         if job.digest in self._ended or self._ended.get(job.program, 0) >= MOST_ENDED:
             self.refused += 1
-            raise TooMuchWork(f"{self._limits()}, as it did before")
+            raise TooMuchWork(f"{self._limits()}, as in an earlier attempt")
         return self._answers.find(job.digest)
 
     def _answer(self, job: "_Job") -> Json:

@@ -166,7 +166,7 @@ async def keep_running(
         if not is_wanted():
             return
         pause = restarts.first if time.monotonic() - began > restarts.steady else pause
-        logger.error("%s; it is started again in %g s", how, pause)
+        logger.error("%s; it will be restarted in %g s", how, pause)
         died(how)
         await asyncio.sleep(pause)
         pause = min(2 * pause, restarts.longest)

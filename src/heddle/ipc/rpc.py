@@ -46,7 +46,7 @@ class Frames:
         while len(buffer) - start >= _HEADER.size:
             (size,) = _HEADER.unpack_from(buffer, start)
             if 0 < self._max_bytes < size:
-                raise FrameTooLarge(f"it said more than {self._max_bytes} bytes at once")
+                raise FrameTooLarge(f"it sent more than {self._max_bytes} bytes at once")
             end = start + _HEADER.size + size
             if end > len(buffer):
                 break

@@ -121,8 +121,8 @@ def _require_keys(remote: Remote, host: str) -> None:
             return
         raise
     raise HeddleError(
-        f"{remote.server} takes requests without a key, and --host {host} is no loopback address: whoever reaches "
-        "it could read all projects; start that server with keys (auth = 'on')"
+        f"{remote.server} takes requests without a key, and --host {host} is not a loopback address: everyone "
+        "who can connect to it could read all projects; start that server with keys (auth = 'on')"
     )
 
 

@@ -137,7 +137,7 @@ class LaneCache:
         """The smallest lane that holds so many tokens."""
         place = bisect_left(self.capacities, tokens)
         if place == len(self.capacities):
-            raise ValueError(f"{tokens} tokens in a lane, and the model has {self.capacities[-1]} positions")
+            raise ValueError(f"{tokens} tokens in a lane exceed the {self.capacities[-1]} positions of the model")
         return self.capacities[place]
 
     def blocks_for(self, tokens: int) -> int:

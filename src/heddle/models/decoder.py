@@ -226,7 +226,7 @@ class Decoder(nn.Module):
         with Weights(folder) as weights:
             odd = [name for name in sorted(weights.places) if name not in wanted and not name.endswith(UNUSED)]
             if odd:
-                raise ModelError(f"{folder}: config.json has no place for the tensor {odd[0]}")
+                raise ModelError(f"{folder}: config.json does not describe the tensor {odd[0]}")
             found = {
                 name: weights.get(name, *shape).to(device, torch.float32 if "norm" in name else dtype, copy=True)
                 for name, shape in wanted.items()

@@ -45,7 +45,7 @@ class ObjectCache:
 
     def blocks_for(self, tokens: int) -> int:
         if tokens > self.max_positions:
-            raise ValueError(f"{tokens} tokens in a lane, and the model has {self.max_positions} positions")
+            raise ValueError(f"{tokens} tokens in a lane exceed the {self.max_positions} positions of the model")
         return -(-tokens // BLOCK_TOKENS)
 
     def open_lane(self, tokens: int) -> CacheLane:
@@ -91,7 +91,7 @@ class FallbackModel:
         self.max_positions = int(next((limit for limit in limits if limit), UNLIMITED_POSITIONS))
         parameters = inspect.signature(model.forward).parameters
         if "past_key_values" not in parameters:
-            raise ModelError(f"{folder}: {type(model).__name__} keeps no keys and values, which heddle needs")
+            raise ModelError(f"{folder}: {type(model).__name__} has no key-value cache, which heddle requires")
         self.keeps_logits = "logits_to_keep" in parameters
         self.token_bytes, self.plain_cache = self.probe()
         self.adapters: dict[str, str] = {}
@@ -174,7 +174,7 @@ class FallbackModel:
         if held == position:
             return cache
         if held < position or not self.plain_cache:
-            raise ValueError(f"position {position} in a lane that holds {held} tokens")
+            raise ValueError(f"position {position} in a lane with {held} tokens")
         return fill_cache([(keys[:, :, :position], values[:, :, :position]) for keys, values in read_layers(cache)])
 
     def load_adapter(self, adapter_id: str, folder: Path) -> None:
@@ -185,7 +185,7 @@ class FallbackModel:
             from peft import PeftConfig, PeftModel
         except ImportError:
             hint = install_command("transformers")
-            raise ModelError(f"{folder}: adapters of this architecture need peft: {hint}") from None
+            raise ModelError(f"{folder}: adapters of this architecture require peft: {hint}") from None
         name = f"adapter{self.loaded_adapters}"
         try:
             kind = PeftConfig.from_pretrained(str(folder)).peft_type
@@ -228,7 +228,7 @@ def load_fallback(folder: Path, reason: str, dtype: torch.dtype, device: torch.d
     try:
         from transformers import AutoModelForCausalLM
     except ImportError:
-        text = f"{folder}: {reason} needs transformers: {install_command('transformers')}"
+        text = f"{folder}: {reason} requires transformers: {install_command('transformers')}"
         raise ModelError(text) from None
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(

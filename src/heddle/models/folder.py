@@ -94,7 +94,9 @@ def parse_config(config: dict[str, Any]) -> ModelConfig:
     hidden_size = read_positive(config, "hidden_size")
     kv_heads = read_positive(config, "num_key_value_heads") if config.get("num_key_value_heads") else heads
     if heads % kv_heads:
-        raise ModelError(f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
+        raise ModelError(
+            f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}"
+        )
     head_dim = config.get("head_dim") or hidden_size // heads
     if not isinstance(head_dim, int) or head_dim < 2 or head_dim % 2:
         raise ModelError(f"config.json: head_dim must be an even whole number, not {head_dim!r}")
@@ -219,7 +221,9 @@ class Weights:
         """One tensor; ModelError when it is missing or has not the expected shape."""
         found = self.shape(name)
         if found != shape:
-            raise ModelError(f"{self.folder}: tensor {name} has shape {list(found)}, config.json wants {list(shape)}")
+            raise ModelError(
+                f"{self.folder}: tensor {name} has shape {list(found)}, but config.json requires {list(shape)}"
+            )
         tensor: Tensor = self.files[self.places[name]].get_tensor(name)
         if tensor.dtype not in DTYPES:
             raise ModelError(f"{self.folder}: tensor {name} is stored as {tensor.dtype}, which is not supported")

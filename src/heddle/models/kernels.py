@@ -457,7 +457,7 @@ def compile_kernel(kernel: Callable[..., None], parallel: bool) -> Callable[...,
     try:
         compiled = njit(cache=True, **options)(kernel)
     except RuntimeError as problem:
-        logger.warning("compiled kernels are not kept, each start compiles them again: %s", problem)
+        logger.warning("compiled kernels cannot be cached, so each start compiles them again: %s", problem)
         return cast(Callable[..., None], njit(**options)(kernel))
     compile_types = compiled.compile
 

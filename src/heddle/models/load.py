@@ -91,7 +91,7 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
             from heddle.models.fallback import load_fallback
 
             if chosen == torch.int8:
-                raise ModelError(f"{folder}: int8 is not for this architecture ({reason})") from None
+                raise ModelError(f"{folder}: int8 is not supported for this architecture ({reason})") from None
             return load_fallback(folder, str(reason), chosen, target)
         except (AttributeError, TypeError, ValueError, ZeroDivisionError) as problem:
             raise ModelError(f"{folder / 'config.json'}: a value has the wrong type: {problem}") from None
@@ -99,7 +99,7 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
         if model is not None:
             return model
         if chosen == torch.int8:
-            raise ModelError(f"{folder}: int8 needs the package numba and a processor with AVX-512 VNNI")
+            raise ModelError(f"{folder}: int8 requires the package numba and a processor with AVX-512 VNNI")
         return NativeModel(config, weights, chosen, target)
 
 
@@ -108,7 +108,7 @@ def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> 
     try:
         from heddle.models.compiled import CompiledModel, Unsuitable
     except ImportError as problem:
-        logger.warning("torch computes everything, two to three times slower: %s", problem)
+        logger.warning("falling back to torch, which is two to three times slower: %s", problem)
         return None
     try:
         model = CompiledModel(config, weights, dtype)
@@ -120,7 +120,7 @@ def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> 
     except ModelError:
         raise
     except Exception:
-        logger.exception("torch computes everything: the kernels cannot be compiled")
+        logger.exception("falling back to torch: the kernels cannot be compiled")
         return None
     return model
 

@@ -187,16 +187,16 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
         if match is None:
             raise ModelError(f"{folder}: tensor {name} is not a LoRA weight of a projection in a layer")
         if not tensor.is_floating_point():
-            raise ModelError(f"{folder}: tensor {name} is of {tensor.dtype}, which is no type of weights")
+            raise ModelError(f"{folder}: tensor {name} is of {tensor.dtype}, which is not a supported type of weights")
         pair = found.setdefault((int(match[1]), match[2]), {})
         if match[3] in pair:
-            raise ModelError(f"{folder}: tensor {name} stands beside another one of the same weight")
+            raise ModelError(f"{folder}: tensor {name} is given twice for the same weight")
         pair[match[3]] = tensor
     shapes = projection_shapes(config)
     for (layer, projection), pair in found.items():
         check_pair(f"{folder}: layer {layer} {projection}", layer, projection, pair, shapes, config.layers)
     if not found:
-        raise ModelError(f"{folder}: {WEIGHTS} holds no LoRA weight")
+        raise ModelError(f"{folder}: {WEIGHTS} has no LoRA weights")
     with torch.inference_mode():
         return [fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)]
 
@@ -231,11 +231,13 @@ def _check_patterns(place: str, patterns: Any) -> None:
             raise ModelError(f"{place}: the value of {pattern[:100]!r} must be a number above 0")
         repeats = re.findall(r"[*+?{]", pattern.replace("(?:", "("))
         if len(pattern) > LONGEST_PATTERN or len(repeats) > MOST_REPEATS or re.search(r"\)[*+?{]", pattern):
-            raise ModelError(f"{place}: {pattern[:100]!r} is more than names with at most {MOST_REPEATS} repetitions")
+            raise ModelError(
+                f"{place}: {pattern[:100]!r} is not a plain name pattern with at most {MOST_REPEATS} repetitions"
+            )
         try:
             re.compile(pattern)
         except re.error as problem:
-            raise ModelError(f"{place}: {pattern[:100]!r} is no pattern: {problem}") from None
+            raise ModelError(f"{place}: {pattern[:100]!r} is not a valid pattern: {problem}") from None
 
 
 def projection_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
@@ -266,7 +268,9 @@ def check_pair(
     outputs, inputs = shapes[projection]
     down, up = tuple(pair["A"].shape), tuple(pair["B"].shape)
     if len(down) != 2 or down[1] != inputs or up != (outputs, down[0]):
-        raise ModelError(f"{place}: lora_A {list(down)} and lora_B {list(up)} do not fit a linear {[outputs, inputs]}")
+        raise ModelError(
+            f"{place}: lora_A {list(down)} and lora_B {list(up)} do not match a linear layer {[outputs, inputs]}"
+        )
 
 
 def fuse_pairs(

@@ -75,7 +75,7 @@ async def _fails(failed: asyncio.Event, ended: asyncio.Event) -> bool:
         wait.cancel()
     if ended.is_set():
         return False
-    logger.warning("the gRPC port listens anew: a call came that grpcio cannot read")
+    logger.warning("the gRPC port was reopened after a call that grpcio cannot read")
     return True
 
 

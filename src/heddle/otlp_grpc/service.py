@@ -70,7 +70,7 @@ class Forwarder:
         try:
             answer = await self._http.post(path, content=message, headers=sent)
         except httpx.HTTPError as error:
-            raise Unavailable(f"The server does not answer: {type(error).__name__}", retry_after=2) from None
+            raise Unavailable(f"The server is not reachable: {type(error).__name__}", retry_after=2) from None
         if answer.status_code == 200:
             return answer.content
         kept = {"Retry-After": seconds} if (seconds := answer.headers.get("retry-after")) else {}
@@ -89,7 +89,7 @@ def _reason(answer: httpx.Response) -> str:
     except ValueError:
         found = None
     reason = found.get("reason") if isinstance(found, dict) else None
-    return reason if isinstance(reason, str) else f"The server answered {answer.status_code}"
+    return reason if isinstance(reason, str) else f"The server returned {answer.status_code}"
 
 
 SERVICES = {"trace.v1.TraceService": "/v1/traces", "logs.v1.LogsService": "/v1/logs"}
@@ -127,7 +127,7 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._calls += 1
         try:
             if self._calls > _MOST_CALLS:
-                raise Busy("Too many calls are open here", retry_after=5)
+                raise Busy("Too many open calls", retry_after=5)
             return await self._answer(path, context)
         except HeddleError as error:
             error.reason = error.reason[:_LONGEST_REASON]
@@ -146,7 +146,7 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 async with asyncio.timeout(self._timeout):
                     message = await context.read()
             except TimeoutError:
-                reason = f"The message came too slowly: limit body_timeout = {self._timeout:g} s"
+                reason = f"The message was received too slowly: limit body_timeout = {self._timeout:g} s"
                 raise Unavailable(reason, retry_after=1) from None
         if not isinstance(message, bytes):
             message = b""
@@ -157,7 +157,7 @@ def _header(name: str, value: str) -> str:
     """Metadata as a header; raises InvalidRequest for what none can hold."""
     value = value.strip()
     if not (value.isascii() and value.isprintable()):
-        raise InvalidRequest(f"The metadata {name} hold a character that no header holds")
+        raise InvalidRequest(f"The metadata {name} have a character that is not allowed in a header")
     return value
 
 
@@ -206,7 +206,7 @@ class Admission:
                 self._free -= 1
                 self._of_address[address] += 1
         except TimeoutError:
-            raise Busy("Too many messages arrive at the same time", retry_after=2) from None
+            raise Busy("Too many messages are being received", retry_after=2) from None
         try:
             yield
         finally:

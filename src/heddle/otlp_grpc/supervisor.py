@@ -77,7 +77,7 @@ async def serve_grpc(settings: Settings, listener: socket.socket) -> AsyncIterat
         yield
         return
     if importlib.util.find_spec("grpc") is None:
-        raise ExtraMissing(f"otlp_grpc_port needs grpcio: {install_command('grpc')}")
+        raise ExtraMissing(f"otlp_grpc_port requires grpcio: {install_command('grpc')}")
     process = _Process(Configuration.of(settings, listener))
     task = asyncio.create_task(process.run())
     try:

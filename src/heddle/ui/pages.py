@@ -227,7 +227,7 @@ async def asset(build: str, path: str, request: Request, settings: SettingsDep) 
     found = _current_assets(settings)
     file = found.files.get(path)
     if file is None or path == "index.html":
-        raise NotFound(f"The interface has no file {path[:200]!r}")
+        raise NotFound(f"Interface file {path[:200]!r} not found")
     lasting = build == found.build and settings.ui_files == "cached"
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-store",
@@ -267,7 +267,7 @@ async def project_page(
 ) -> Response:
     """A page of one project; raises NotFound below a first part that belongs to the interface."""
     if is_reserved(request.app.routes, entity):
-        raise NotFound("There is no such route")
+        raise NotFound("Route not found")
     return await page(request, settings, authenticator)
 
 

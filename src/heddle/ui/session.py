@@ -35,7 +35,7 @@ from heddle.wire import times
 
 router = group("Pages")
 
-_WRONG = "This key is not known here, expired or was revoked"
+_WRONG = "This key is unknown, expired or revoked"
 
 
 class LoginReq(RequestModel):
@@ -169,7 +169,7 @@ def require_own_page(request: Request) -> None:
     """Raise Forbidden for what no page of this server sends."""
     if not is_own_write(dict(request.scope["headers"])):
         raise Forbidden(
-            "Only a page of this server may do this; a proxy in front of it must pass Host or X-Forwarded-Host on"
+            "Only pages of this server may do this; a proxy in front of it must forward Host or X-Forwarded-Host"
         )
 
 

@@ -39,7 +39,7 @@ async def begin(request: Request, settings: SettingsDep, provider: ProviderDep) 
     require_own_page(request)
     given = await validate_body(SignInReq, request)
     if provider is None:
-        raise InvalidRequest("Nobody signs in here: the setting oidc_issuer names no provider")
+        raise InvalidRequest("Sign-in is off: the setting oidc_issuer is not set")
     place = given.next if _PLACE.fullmatch(given.next) else "/"
     attempt = Attempt()
     url = await provider.address(attempt, _callback(request, settings))
@@ -62,7 +62,7 @@ async def finish(
     session = None
     try:
         if provider is None or not secret:
-            raise NotAuthenticated("The sign-in took too long, or was begun in another browser")
+            raise NotAuthenticated("The sign-in took too long, or was started in another browser")
         person = await provider.finish(Attempt(secret), request.query_params, _callback(request, settings))
         row = await store.keys.sign_in(person.identity, person.user, person.grants)
         if problem := row.problem(times.now()):

@@ -47,7 +47,7 @@ class _NoWriter(Writer):
 
     async def write(self, work: Callable[[Session], T], size: int = 0) -> T:  # noqa: ARG002
         """Refuse: what may be written here is a method of the writing process."""
-        raise Unavailable("This process only reads")
+        raise Unavailable("This process is read-only")
 
     def close(self) -> None:
         """Nothing to end."""

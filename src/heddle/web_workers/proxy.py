@@ -144,7 +144,7 @@ class _Answer:
         elif not self._has_begun:
             await _answer_away(self._send)
         else:
-            raise ConnectionError("the writing process broke off an answer")
+            raise ConnectionError("the writing process interrupted a response")
 
 
 async def _answer_away(send: Send) -> None:

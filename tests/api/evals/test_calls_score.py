@@ -116,5 +116,5 @@ def test_a_preview_says_why_a_call_has_no_score(lab: Lab) -> None:
     assert [result["call_id"] for result in results] == [*ids, "unknown"]
     assert [result["score"] for result in results] == [{"exact_match": True}, None, None]
     missing = "The scorer match needs the column 'target', which is missing in the row"
-    assert [result["problem"] for result in results] == [None, missing, "There is no such call that has ended"]
+    assert [result["problem"] for result in results] == [None, missing, "No ended call with this id"]
     assert feedback(lab, ids[0]) == []

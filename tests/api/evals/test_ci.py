@@ -267,11 +267,11 @@ def test_an_unknown_measure_and_a_run_of_something_else_are_told(bench: Bench) -
 def test_no_project_no_key_and_no_server_are_told(bench: Bench) -> None:
     assert "set the project" in bench.run("compare", "a", "b", project=None).stderr
     done = bench.run("compare", "a", "b", key="heddle-wrong")
-    assert done.returncode == 2 and "answered 401" in done.stderr
+    assert done.returncode == 2 and "returned 401" in done.stderr
     done = bench.run("compare", "a", "b", project="team/other")
-    assert done.returncode == 2 and "answered 403" in done.stderr and "does not reach 'team/other'" in done.stderr
+    assert done.returncode == 2 and "returned 403" in done.stderr and "cannot access 'team/other'" in done.stderr
     done = heddle("eval", "compare", "a", "b", "--project", "a/b", "--server", "127.0.0.1:1")
-    assert done.returncode == 2 and "must look like http://" in done.stderr
+    assert done.returncode == 2 and "must be like http://" in done.stderr
 
 
 def test_a_restart_of_the_server_is_waited_for(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_what_is_wrong_is_named_by_its_place(training: TrainingWire) -> None:
         ("/etc/passwd", "the address of a step"),
         ("wandb-artifact:///{entity}/lab/{name}", "the address of a step"),
         ("wandb-artifact:///{entity}/lab/{name}:step7", "no step 7"),
-        ("wandb-artifact:///{entity}/lab/nobody:step0", "no model"),
+        ("wandb-artifact:///{entity}/lab/nobody:step0", "not found in"),
     ],
 )
 def test_a_policy_to_compare_with_must_be_there(address: str, words: str, training: TrainingWire) -> None:

@@ -146,7 +146,7 @@ def test_a_key_that_does_not_reach_a_project_cannot_train_on_it(tmp_path: Path, 
         body = {"entity": entity, "project": name, "name": "policy", "base_model": TINY}
         made = client.post("/v1/preview/models", json=body)
         assert made.status_code == 200, made.text
-        for chosen, status, words in ((project, 400, "no call of"), ("elsewhere/secrets", 403, "does not reach")):
+        for chosen, status, words in ((project, 400, "no call of"), ("elsewhere/secrets", 403, "cannot access")):
             job = {"model_id": made.json()["id"], "source": {"project_id": chosen, "reward": JUDGED}}
             answer = client.post("/v1/preview/training-jobs", json=job)
             assert answer.status_code == status and words in answer.json()["error"]["message"], answer.text

@@ -121,7 +121,7 @@ def test_an_evaluation_that_cannot_be_run_is_refused_at_once(trainer: Trainer, w
         return answer.status_code, answer.text
 
     status, text = refusal({"evaluation": evaluation(wire, scorer="MyScorer")})
-    assert status == 400 and f"{wire.project}/object/MyScorer:" in text and "no built-in scorer" in text
+    assert status == 400 and f"{wire.project}/object/MyScorer:" in text and "not a built-in scorer" in text
     assert refusal({"evaluation": f"weave:///{wire.project}/object/none:latest"})[0] == 404
     assert refusal({"evaluation": "check"})[0] == 400
     assert refusal({"evaluation": evaluation(wire), "gain": 1})[0] == 422

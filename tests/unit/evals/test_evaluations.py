@@ -246,7 +246,7 @@ def test_only_those_who_may_read_it_name_an_evaluation(tmp_path: Path) -> None:
 BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
     ({"scorers": []}, InvalidRequest, "no scorers"),
     ({"scorers": ["weave:///team/judged/op/mine:abc"]}, InvalidRequest, r"op/mine:abc \(a function"),
-    ({"scorers": [{"_class_name": "Mine"}, 3]}, InvalidRequest, "number 0: Mine is no built-in scorer; number 1"),
+    ({"scorers": [{"_class_name": "Mine"}, 3]}, InvalidRequest, "number 0: Mine is not a built-in scorer; number 1"),
     ({"scorers": [{"_class_name": "ValidJSONScorer", "name": "a"}] * 2}, InvalidRequest, "several are named a"),
     ({"scorers": [{"_class_name": "LLMAsAJudgeScorer"}]}, InvalidRequest, "number 0: it has no model"),
     ({"preprocess_model_input": "weave:///team/judged/op/f:a"}, InvalidRequest, "preprocess_model_input"),

@@ -84,7 +84,7 @@ def test_an_odd_answer_costs_its_row_only(tmp_path: Path, model: Says, answered:
         (DEEP, "is nested deeper than"),
         ('"' + "x" * LONGEST_SCORE + '"', "returned more than"),
         ("Well said.", "The model did not return valid JSON"),
-        ('{"verdict": "fine"}', "What it answered holds no number or truth"),
+        ('{"verdict": "fine"}', "Its result has no number or boolean"),
     ],
 )
 def test_an_odd_judgement_costs_its_score_only_and_the_run_says_so(tmp_path: Path, text: str, reason: str) -> None:

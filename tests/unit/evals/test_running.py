@@ -70,11 +70,11 @@ async def exam(trace: Trace, rows: int, **fields: Any) -> str:
         (Busy("full"), True, True),
         (Unavailable("gone"), True, True),
         (ProviderFailed("cannot be reached"), True, True),
-        (ProviderFailed("answered 429", 429), True, True),
-        (ProviderFailed("answered 500", 500), True, True),
-        (ProviderFailed("answered 401", 401), False, True),
-        (ProviderFailed("answered 404", 404), False, True),
-        (ProviderFailed("answered 400", 400), False, False),
+        (ProviderFailed("returned 429", 429), True, True),
+        (ProviderFailed("returned 500", 500), True, True),
+        (ProviderFailed("returned 401", 401), False, True),
+        (ProviderFailed("returned 404", 404), False, True),
+        (ProviderFailed("returned 400", 400), False, False),
         (ExtraMissing("install it"), False, True),
         (NotFound("no such model"), False, True),
         (InvalidRequest("too long"), False, False),
@@ -90,7 +90,7 @@ def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         model = Echo(
-            Busy("full", retry_after=0), ProviderFailed("answered 500", 500), ProviderFailed("cannot be reached")
+            Busy("full", retry_after=0), ProviderFailed("returned 500", 500), ProviderFailed("cannot be reached")
         )
         counted = Counted(Asker(model, LOCAL, PROJECT))
         assert (await counted(body))["choices"][0]["message"]["content"] == "hi"
@@ -106,7 +106,7 @@ def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("said", ["3600", "3600.5", "Fri, 31 Dec 2100 23:59:59 GMT", "1e400"])
 def test_a_wait_beyond_the_patience_is_not_begun(said: str) -> None:
     async def main() -> None:
-        model = Echo(ProviderFailed("answered 429", 429, {"Retry-After": said}))
+        model = Echo(ProviderFailed("returned 429", 429, {"Retry-After": said}))
         with pytest.raises(ProviderFailed):
             await Asker(model, LOCAL, PROJECT)({"model": "echo", "messages": []})
         assert len(model.asked) == 1
@@ -121,7 +121,7 @@ def test_what_says_no_time_to_wait_is_asked_again(said: str, monkeypatch: pytest
     monkeypatch.setattr(predictions, "_FIRST_PAUSE", 0.001)
 
     async def main() -> None:
-        model = Echo(ProviderFailed("answered 429", 429, {"Retry-After": said}))
+        model = Echo(ProviderFailed("returned 429", 429, {"Retry-After": said}))
         body = {"model": "echo", "messages": [{"role": "user", "content": "hi"}]}
         assert (await Asker(model, LOCAL, PROJECT)(body))["choices"]
         assert len(model.asked) == 2

@@ -168,8 +168,8 @@ def test_the_column_map_names_the_target() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({"_class_name": "MyScorer"}, "MyScorer is no built-in scorer"),
-        ({}, "it is no built-in scorer"),
+        ({"_class_name": "MyScorer"}, "MyScorer is not a built-in scorer"),
+        ({}, "it is not a built-in scorer"),
         ({"_class_name": "ExactMatchScorer", "score": "weave:///e/p/op/f:1"}, "code of its own"),
         ({"_class_name": "ExactMatchScorer", "casefold": True}, "no field 'casefold'"),
         ({"_class_name": "ExactMatchScorer", "strip": "yes"}, "must be a bool"),

@@ -174,7 +174,7 @@ def test_nobody_waits_for_a_receiver_that_is_not_there(caplog: pytest.LogCapture
     export, counted = exporting("http://127.0.0.1:9")
     asyncio.run(run(export, {}))
     assert counted == {"sent": 0, "failed": 1, "dropped": 0}
-    assert caplog.text.count("do not reach otlp_export_endpoint") == 1
+    assert caplog.text.count("cannot be sent to otlp_export_endpoint") == 1
 
 
 def test_a_server_does_not_export_to_itself() -> None:

@@ -110,7 +110,7 @@ def test_the_project_of_a_bound_key_needs_no_header() -> None:
     assert project_of({"Compat-Project": ""}, ANN) is None
     assert project_of({"OpenAI-Project": "team/x"}, Caller("ann", (Grant.parse("write:team"),))) == "team/x"
     for caller in (bound, Caller("ann", (Grant.parse("write:other"),))):
-        with pytest.raises(Forbidden, match="does not reach") as refused:
+        with pytest.raises(Forbidden, match="cannot access") as refused:
             project_of({"OpenAI-Project": "team/x"}, caller)
         assert refused.value.param == "OpenAI-Project"
 

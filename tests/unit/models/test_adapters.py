@@ -79,7 +79,7 @@ def test_weights_of_something_else_are_refused_by_name(folder: Path, model: Nati
         (good | {f"{prefix}1.mlp.side_proj.lora_A.weight": torch.zeros(8, 64)}, "side_proj"),
         (good | {f"{prefix}{'9' * 5000}.mlp.up_proj.lora_A.weight": torch.zeros(8, 64)}, "is not a LoRA weight"),
         (good | {f"{prefix}00.self_attn.q_proj.lora_A.weight": good[first] + 1}, "layers.00"),
-        (good | {f"{prefix}0.self_attn.q_proj.lora_A.default.weight": good[first] + 1}, "beside another one"),
+        (good | {f"{prefix}0.self_attn.q_proj.lora_A.default.weight": good[first] + 1}, "given twice"),
         (good | {first: torch.ones(8, 64, dtype=torch.int32)}, "int32"),
         (good | {first: torch.ones(8, 64, dtype=torch.complex64)}, "complex64"),
         ({}, "no LoRA weight"),

@@ -127,8 +127,8 @@ def test_without_numba_torch_computes_everything(
     with caplog.at_level(logging.WARNING, "heddle.models"):
         model = load_model(folder, device="cpu")
     assert type(model) is NativeModel
-    assert "torch computes everything" in caplog.text
-    with pytest.raises(ModelError, match="int8 needs the package numba"):
+    assert "falling back to torch" in caplog.text
+    with pytest.raises(ModelError, match="int8 requires the package numba"):
         load_model(folder, device="cpu", dtype="int8")
 
 

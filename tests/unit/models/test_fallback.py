@@ -111,7 +111,7 @@ def test_an_architecture_that_nobody_knows_is_refused(folder: Path, tmp_path: Pa
 
 
 def test_an_architecture_without_keys_and_values_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="MambaForCausalLM keeps no keys and values"):
+    with pytest.raises(ModelError, match="MambaForCausalLM has no key-value cache"):
         load_model(make_unknown_model(tmp_path, model_type="mamba"))
 
 

@@ -159,7 +159,7 @@ def test_a_job_that_breaks_the_server_holds_up_nobody(
                     patch.setattr(process.Slot, "attempt", broken)
                 job = await bench.ended(supervisor, await bench.job(model, babble=9 << 20))
             following = await bench.ended(supervisor, await bench.job(model))
-        reason = "the server failed: KeyError" if is_ours else "the training process failed: it said more than"
+        reason = "the server failed: KeyError" if is_ours else "the training process failed: it sent more than"
         assert job.state == "failed" and job.error is not None and job.error.startswith(reason)
         assert following.state == "succeeded"
 

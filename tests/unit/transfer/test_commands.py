@@ -149,5 +149,5 @@ def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...],
         pass
     command = [*before, sys.executable, "-c", _SIGNALLED, *words, "--data", "data"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "heddle: ended by SIGTERM\n")
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "heddle: terminated by SIGTERM\n")
     assert [path.name for path in (tmp_path / "made").iterdir() if path.name != ".lock"] == []

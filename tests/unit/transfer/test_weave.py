@@ -61,7 +61,7 @@ def test_a_project_comes_over_with_everything_that_the_api_shows(tmp_path: Path)
 
 def test_an_unreachable_source_leaves_nothing(tmp_path: Path) -> None:
     done = heddle("import", "weave", "--server", "ftp://x", "--project", PROJECT, "--data", tmp_path / "target")
-    assert done.returncode == 1 and "must look like" in done.stderr
+    assert done.returncode == 1 and "must be like" in done.stderr
     assert not (tmp_path / "target" / "heddle.db").exists()
 
 

@@ -30,8 +30,8 @@ from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 MISSING = (
-    "No project: the public key of the Langfuse client is the project (entity/project); or use a secret key that is "
-    "bound to one project, or give the server --default-project"
+    "No project: set the public key of the Langfuse client to the project (entity/project), use a secret key "
+    "that is bound to one project, or start the server with --default-project"
 )
 _HEADER: Mapping[str, Any] = {
     "name": HEADER,
@@ -188,7 +188,7 @@ def offset_of(cursor: str | None) -> int:
         text = ""
     prefix, _, number = text.partition(":")
     if prefix != "from" or not number.isdecimal() or len(number) > 15:
-        raise InvalidRequest("cursor: it is none of this interface", param="cursor")
+        raise InvalidRequest("cursor: not a cursor of this API", param="cursor")
     return int(number)
 
 

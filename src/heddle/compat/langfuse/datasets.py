@@ -172,7 +172,7 @@ class StoredDatasets(OfProjectStore):
                 with suppress(Conflict):
                     await self._publish(place, {**given, "rows": rows, "langfuse": own}, before)
                     return await self.find(name)
-        raise Conflict("Other clients change the dataset all the time; send it again")
+        raise Conflict("The dataset was changed by other clients; try again")
 
     async def items(self, dataset: Dataset, limit: int | None = None, offset: int = 0) -> AsyncIterator[Item]:
         """Its items in the order of their rows."""
@@ -219,7 +219,7 @@ class StoredDatasets(OfProjectStore):
         dataset = await self.find(name)
         found = await self._among(dataset, value["id"])
         if found is None:
-            raise Conflict("Another client has changed the dataset; send the item again")
+            raise Conflict("The dataset was changed by another client; send the item again")
         return found
 
     async def delete_item(self, item_id: str) -> None:
@@ -253,7 +253,7 @@ class StoredDatasets(OfProjectStore):
                 dataset = await self.find(name)
                 if dataset.table is None:
                     raise InvalidRequest(
-                        f"The dataset '{name[:200]}' holds its rows by itself: heddle only reads it here"
+                        f"The dataset '{name[:200]}' contains its rows inline and is read-only in this API"
                     )
                 position, value = await change(dataset)
                 texts: dict[str, str] = {}
@@ -265,7 +265,7 @@ class StoredDatasets(OfProjectStore):
                 table = await self._store.tables.derive(self.project.internal, dataset.table, pieces, texts)
                 with suppress(Conflict):
                     return await self._publish(place, {**dataset.value, "rows": self._table_ref(table)}, dataset)
-        raise Conflict("Other clients change the dataset all the time; send the item again")
+        raise Conflict("The dataset was changed by other clients; send the item again")
 
     async def _publish(self, place: str, value: Json, after: Dataset | None) -> None:
         """Store a version; raises Conflict where another one came behind the one that it was made of."""
@@ -335,7 +335,7 @@ async def create_dataset(body: CreateDataset, datasets: WriteDatasets) -> Respon
     """Make a dataset, or change its description and metadata."""
     for name, schema in (("inputSchema", body.input_schema), ("expectedOutputSchema", body.expected_output_schema)):
         if schema is not None:
-            raise InvalidRequest(f"{name}: heddle checks no items; leave it out", param=name)
+            raise InvalidRequest(f"{name} is not supported: heddle does not validate items; leave it out", param=name)
     made = await datasets.create(body.name, body.description, body.metadata)
     return answer(made.describe(datasets.project.id))
 

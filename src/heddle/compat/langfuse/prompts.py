@@ -62,7 +62,7 @@ class _Resolution:
         """Note a text that is put in; raises InvalidRequest."""
         self.chars += chars
         if self.chars > _MOST_CHARS:
-            raise InvalidRequest(f"The prompts that this one refers to have more than {_MOST_CHARS} characters in all")
+            raise InvalidRequest(f"The prompts that this one refers to exceed {_MOST_CHARS} characters in total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class StoredPrompts(OfProjectStore):
         if before is not None and before.deleted_at is None:
             prompt = to_prompt(before)
             if prompt is None:
-                raise InvalidRequest(f"The name '{name[:200]}' is taken by an object that is no prompt")
+                raise InvalidRequest(f"The name '{name[:200]}' is already used by an object that is not a prompt")
             if isinstance(prompt.content, str) != isinstance(content, str):
                 raise InvalidRequest(
                     "Previous versions have different prompt type. Create a new prompt with a different name."
@@ -249,7 +249,9 @@ class StoredPrompts(OfProjectStore):
                 continue
             used = known.used.get(found[0]) or await self._used(found, known)
             if used.row.object_id in above or len(above) + known.heights.get(used.id, 0) > _DEEPEST:
-                raise InvalidRequest(f"Prompt '{used.name[:200]}' is part of itself, or nested deeper than {_DEEPEST}")
+                raise InvalidRequest(
+                    f"Prompt '{used.name[:200]}' refers to itself, or is nested deeper than {_DEEPEST}"
+                )
             known.graph["dependencies"].setdefault(prompt.id, []).append(_node(used))
             if used.id not in known.heights:
                 text = await self._resolve(used, known, (*above, used.row.object_id))
@@ -269,13 +271,13 @@ class StoredPrompts(OfProjectStore):
             raise InvalidRequest(f"The prompt refers to more than {_MOST_DEPENDENCIES} others")
         name, by, value = found.groups()
         if by == "version" and not (value.isdecimal() and len(value) < 10):
-            raise InvalidRequest(f"Prompt dependency {found[0][:300]} names no version")
+            raise InvalidRequest(f"Prompt dependency {found[0][:300]} does not specify a version")
         try:
             used = await (self.find(name, version=int(value)) if by == "version" else self.find(name, label=value))
         except NotFound as error:
             raise InvalidRequest(f"Prompt dependency not found: {error.reason}") from None
         if not isinstance(used.content, str):
-            raise InvalidRequest(f"Prompt dependency {name[:200]} is no text prompt")
+            raise InvalidRequest(f"Prompt dependency {name[:200]} is not a text prompt")
         known.count(len(used.content))
         known.used[found[0]] = used
         return used
@@ -428,10 +430,10 @@ def _content(body: CreatePrompt) -> str | list[Any]:
     """The content as it is stored; raises InvalidRequest where type and content do not fit."""
     if isinstance(body.prompt, str):
         if body.type == "chat":
-            raise InvalidRequest("prompt: a chat prompt is a list of messages", param="prompt")
+            raise InvalidRequest("prompt: must be a list of messages for a chat prompt", param="prompt")
         return body.prompt
     if body.type == "text":
-        raise InvalidRequest("prompt: a text prompt is a text", param="prompt")
+        raise InvalidRequest("prompt: must be a string for a text prompt", param="prompt")
     for place, message in enumerate(body.prompt):
         is_placeholder = message.type == PLACEHOLDER
         if not (message.name if is_placeholder else message.role):

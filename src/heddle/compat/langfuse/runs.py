@@ -46,7 +46,7 @@ class CreateRunItem(RequestModel):
 async def create_run_item(body: CreateRunItem, datasets: WriteDatasets, store: StoreDep) -> Response:
     """Store which trace a run made of an item."""
     if body.trace_id is None:
-        raise InvalidRequest("traceId: the item of a run needs the trace that was made of it", param="traceId")
+        raise InvalidRequest("traceId: required for a run item", param="traceId")
     project = datasets.project
     dataset = (await datasets.find_item(body.dataset_item_id)).dataset
     run_id = _run_id(project, dataset, body.run_name)

@@ -71,12 +71,14 @@ class CreateScore(RequestModel):
     def score(self) -> Score:
         """The score; raises InvalidRequest where its parts do not fit together."""
         if self.config_id is not None:
-            raise InvalidRequest("configId: heddle has no score configs; leave it out", param="configId")
+            raise InvalidRequest(
+                "configId is not supported: heddle has no score configs; leave it out", param="configId"
+            )
         kind: DataType = self.data_type or ("CATEGORICAL" if isinstance(self.value, str) else "NUMERIC")
         value: float | str | bool = self.value
         if kind == "BOOLEAN":
             if value not in (0, 1):
-                raise InvalidRequest("value: a BOOLEAN score is 0 or 1", param="value")
+                raise InvalidRequest("value: must be 0 or 1 for a BOOLEAN score", param="value")
             value = bool(value)
         made = Score(
             id=self.id or times.uuid7(),
@@ -113,7 +115,7 @@ async def create_scores(request: Request, scores: WriteScores) -> Response:
         await scores.create([score])
         return answer({"id": score.id})
     if len(given) > MOST_AT_ONCE:
-        raise TooLarge(f"Request too large: at most {MOST_AT_ONCE} scores are taken at once, these are {len(given)}")
+        raise TooLarge(f"Request too large: at most {MOST_AT_ONCE} scores are allowed at once, got {len(given)}")
     taken, errors = [], []
     for item in given:
         try:
@@ -162,7 +164,7 @@ async def list_scores(
 ) -> Response:
     """Scores, the newest first, as SDKs before version 5 read them."""
     if (operator is None) != (value is None):
-        raise InvalidRequest("operator and value belong together", param="operator")
+        raise InvalidRequest("operator and value must be given together", param="operator")
     selection = Selection()
     for key, one in (
         ("name", name), ("source", source), ("traceId", trace_id), ("observationId", observation_id),
@@ -204,9 +206,9 @@ async def list_scores_by_cursor(
     """Scores, the newest first, a page behind the cursor of the one before."""
     groups = _words(fields) or []
     if strange := [word for word in groups if word not in _GROUPS]:
-        raise InvalidRequest(f"fields: {strange[0][:100]!r} is none of {', '.join(_GROUPS)}", param="fields")
+        raise InvalidRequest(f"fields: {strange[0][:100]!r} is not one of {', '.join(_GROUPS)}", param="fields")
     if observation_id is not None and trace_id is None:
-        raise InvalidRequest("observationId needs traceId", param="observationId")
+        raise InvalidRequest("observationId requires traceId", param="observationId")
     selection, kinds = Selection(), [word.upper() for word in _words(data_type) or ()] or None
     for key, words in (
         ("id", id), ("name", name), ("environment", environment), ("queue_id", queue_id), ("wb_user_id", author),
@@ -234,7 +236,7 @@ def _with_value(
 ) -> None:
     kind = kinds[0] if kinds is not None and len(kinds) == 1 else None
     if (low is not None or high is not None) and kind != "NUMERIC":
-        raise InvalidRequest("valueMin and valueMax need dataType=NUMERIC", param="dataType")
+        raise InvalidRequest("valueMin and valueMax require dataType=NUMERIC", param="dataType")
     selection.number("$gte", low)
     selection.number("$lte", high)
     if values is None:
@@ -243,16 +245,16 @@ def _with_value(
         try:
             numbers = [float(word) for word in values]
         except ValueError:
-            raise InvalidRequest(f"value: {values[0][:100]!r} is no number", param="value") from None
+            raise InvalidRequest(f"value: {values[0][:100]!r} is not a number", param="value") from None
         selection.conditions.append({"$or": [compare_number("$eq", number) for number in numbers]})
     elif kind == "BOOLEAN":
         if not {"true", "false"}.issuperset(values):
-            raise InvalidRequest("value: a BOOLEAN score is true or false", param="value")
+            raise InvalidRequest("value: must be true or false for a BOOLEAN score", param="value")
         selection.among("output", [word == "true" for word in values])
     elif kind == "CATEGORICAL":
         selection.among("output", values)
     else:
-        raise InvalidRequest("value needs one dataType: NUMERIC, BOOLEAN or CATEGORICAL", param="dataType")
+        raise InvalidRequest("value requires one dataType: NUMERIC, BOOLEAN or CATEGORICAL", param="dataType")
 
 
 def _head(score: Score, project_id: str) -> Json:
@@ -329,14 +331,14 @@ class Batch(RequestModel):
 async def ingest(body: Batch, scores: WriteScores) -> Response:
     """Store the scores of a batch; other events are refused, each with what to use instead."""
     if len(body.batch) > MOST_AT_ONCE:
-        raise TooLarge(f"Request too large: at most {MOST_AT_ONCE} events are taken at once")
+        raise TooLarge(f"Request too large: at most {MOST_AT_ONCE} events are allowed at once")
     taken, stored, errors = [], [], []
     for event in body.batch:
         try:
             if event.type != SCORE:
                 raise InvalidRequest(
-                    f"heddle takes no {event.type[:100]!r} here: spans come by /api/public/otel/v1/traces, which SDKs "
-                    "since version 3 use"
+                    f"{event.type[:100]!r} is not supported here; send spans to /api/public/otel/v1/traces, as "
+                    "SDKs since version 3 do"
                 )
             taken.append(read_score(event.body, event.timestamp))
             stored.append({"id": event.id, "status": 201})

@@ -200,13 +200,13 @@ class StoredScores(OfProjectStore):
 def check_score(score: Score) -> None:
     """Raise InvalidRequest where value, type and subject do not fit together."""
     if score.data_type in OF_TEXT and not isinstance(score.value, str):
-        raise InvalidRequest(f"value: a {score.data_type} score has a text", param="value")
+        raise InvalidRequest(f"value: must be a string for a {score.data_type} score", param="value")
     if score.data_type not in OF_TEXT and isinstance(score.value, str):
-        raise InvalidRequest(f"value: a {score.data_type} score has a number", param="value")
+        raise InvalidRequest(f"value: must be a number for a {score.data_type} score", param="value")
     if score.observation_id and not score.trace_id:
-        raise InvalidRequest("observationId: a score of an observation needs its traceId", param="traceId")
+        raise InvalidRequest("observationId requires traceId", param="traceId")
     if not (score.trace_id or score.session_id or score.dataset_run_id):
-        raise InvalidRequest("A score needs a traceId, a sessionId or a datasetRunId", param="traceId")
+        raise InvalidRequest("A score requires a traceId, a sessionId or a datasetRunId", param="traceId")
 
 
 ReadScores = Annotated[StoredScores, Depends(OfProject(Scope.READ, StoredScores))]

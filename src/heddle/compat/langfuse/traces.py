@@ -188,7 +188,7 @@ async def choose_observations(
         if word in (SPAN, EVENT) or word not in _KINDS:
             offered = ", ".join(_KINDS)
             raise InvalidRequest(
-                f"type: {type[:100]!r} is not offered as a filter; offered are {offered}", param="type"
+                f"type: {type[:100]!r} is not supported as a filter; expected one of {offered}", param="type"
             )
         chosen.equals("attributes.kind", _KINDS[word])
     chosen.of_level(level)
@@ -218,13 +218,13 @@ async def list_observations_by_cursor(
     """Observations, the newest first, with the groups of fields that are asked for."""
     groups = ["core", *([word.strip() for word in fields.split(",")] if fields else ["basic"])]
     if strange := [word for word in groups if word not in GROUPS]:
-        raise InvalidRequest(f"fields: {strange[0][:100]!r} is none of {', '.join(GROUPS)}", param="fields")
+        raise InvalidRequest(f"fields: {strange[0][:100]!r} is not one of {', '.join(GROUPS)}", param="fields")
     if session_id is not None:
         chosen.filter["thread_ids"] = [session_id]
     if is_root:
         chosen.filter["trace_roots_only"] = True
     elif is_root is not None:
-        raise InvalidRequest("isRootObservation: only true is offered", param="isRootObservation")
+        raise InvalidRequest("isRootObservation: only true is supported", param="isRootObservation")
     offset, left = offset_of(cursor), limit
 
     async def page() -> AsyncIterator[list[Json]]:

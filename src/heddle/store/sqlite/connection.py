@@ -18,7 +18,7 @@ def connect(database: Path, *, is_read_only: bool = False, **options: Any) -> sq
     except UnicodeDecodeError:
         # The message of SQLite has the damaged text in it, of which Python makes no message.
         raw.close()
-        error = sqlite3.DatabaseError("text of its schema is no UTF-8")
+        error = sqlite3.DatabaseError("text of its schema is not UTF-8")
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error from None
     except sqlite3.Error:

@@ -74,7 +74,7 @@ def check_receivers(receivers: list[str], settings: Settings) -> None:
     allowed = settings.alert_emails.lower().split(",")
     for receiver in receivers:
         if not re.fullmatch(MAIL_ADDRESS, receiver):
-            raise InvalidRequest(f"to: {receiver[:200]!r} is no mail address", param="to")
+            raise InvalidRequest(f"to: {receiver[:200]!r} is not an email address", param="to")
         name = receiver.lower()
         if name not in allowed and "@" + name.rpartition("@")[2] not in allowed:
             raise InvalidRequest(
@@ -149,7 +149,7 @@ async def _post(url: str, content: bytes, headers: dict[str, str]) -> str | None
             httpx.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, verify=await ssl_context()) as session,
             session.stream("POST", url, content=content, headers=headers) as response,
         ):
-            return None if 200 <= response.status_code < 300 else f"answered {response.status_code}"
+            return None if 200 <= response.status_code < 300 else f"returned {response.status_code}"
     except TimeoutError:
         return f"gave no answer within {_MOST_SEND_SECONDS:g} s"
     except (httpx.HTTPError, httpx.InvalidURL) as error:

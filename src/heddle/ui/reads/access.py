@@ -133,7 +133,7 @@ async def create_key(body: KeyReq, caller: Admin, store: StoreDep, authenticator
     """Make a key within the caller's own reach; its secret is answered this once."""
     if not authenticator.needs_key:
         # Whoever is on this machine would otherwise keep a key for the time when one is needed.
-        raise Forbidden("Nobody is asked for a key here, so keys are made on the command line: heddle keys create")
+        raise Forbidden("This server does not require keys; create them on the command line: heddle keys create")
     grants = body.grants()
     beyond = next((grant for grant in grants if not _administers(caller, grant)), None)
     if beyond is not None:
@@ -177,7 +177,7 @@ async def _find(key_id: str, caller: Caller, store: StoreDep) -> KeyRow:
     """A key all of which the caller administers; raises NotFound for others."""
     row = await store.keys.read(key_id)
     if row is None or not all(_administers(caller, grant) for grant in row.grants):
-        raise NotFound(f"There is no key {key_id[:100]!r} within reach of yours")
+        raise NotFound(f"Key {key_id[:100]!r} not found among those that your key administers")
     return row
 
 

@@ -150,7 +150,7 @@ async def _most_relevant(
 ) -> dict[str, Any]:
     """A page of the newest hits in the order of how much they are about the text; a place is a rank."""
     if search is None:
-        raise InvalidRequest("Only what a text search found has an order of relevance")
+        raise InvalidRequest("Sorting by relevance requires a text search")
     read = _read(store, replace(chosen, sort=NEWEST_FIRST, limit=MOST_SCORED), spans=False)
     calls: list[WithFeedback] = []
     hits: dict[str, Hit] = {}
@@ -372,7 +372,7 @@ def _parse_place(field: str, place: str) -> tuple[Literal, str]:
             return Literal(times.to_iso(value) if field == "started_at" else value), found[2]
         except (ValueError, OverflowError):
             pass
-    raise InvalidRequest(f"There is no such place in the list: {place[:100]!r}")
+    raise InvalidRequest(f"Invalid place in the list: {place[:100]!r}")
 
 
 def _range(body: Chosen) -> list[Operation]:

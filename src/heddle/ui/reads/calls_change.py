@@ -88,7 +88,9 @@ async def change(
     asked["to"] = min(times.now() / times.SECOND, asked["to"] if body.end is not None else float("inf"))
     of = await store.calls.count(await query_of(store, prices, caller, body))
     if of > MOST:
-        raise InvalidRequest(f"{of} calls match, at most {MOST} can be changed at once; choose a shorter time")
+        raise InvalidRequest(
+            f"{of} calls match, but at most {MOST} can be changed at once; choose a shorter time range"
+        )
     if isinstance(body.action, AppendRows):
         await _base_table(store, caller, body, body.action)
     job = await jobs.submit(KIND, caller, body.project_id, asked)
@@ -173,7 +175,7 @@ class CallChanges:
             with suppress(Conflict):
                 made = await self._records.publish(caller, body.project_id, wanted.name, value, after)
                 return {**done, "name": wanted.name, "digest": made.digest}
-        raise Conflict(f"Others change the dataset {wanted.name} all the time; try again")
+        raise Conflict(f"The dataset {wanted.name} was changed by others; try again")
 
 
 async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: AppendRows) -> tuple[str, Json, str]:
@@ -185,11 +187,11 @@ async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: Append
     if found is None or found.deleted_at is not None:
         return "", object_value("Dataset", name=wanted.name, description=None), ""
     if wanted.is_new:
-        raise InvalidRequest(f"A dataset {wanted.name} already exists: choose it above")
+        raise InvalidRequest(f"A dataset {wanted.name} already exists; select it instead")
     value = orjson.loads(found.val or "null")
     rows = value.get("rows") if isinstance(value, dict) else None
     if not isinstance(rows, str) or not rows.startswith(refs.INTERNAL):
-        raise InvalidRequest(f"{wanted.name} is no dataset with a table of rows")
+        raise InvalidRequest(f"{wanted.name} is not a dataset with a table of rows")
     return refs.parse(rows).name, value, found.digest
 
 

@@ -62,7 +62,7 @@ async def export(
     `check` answers only what is missing here to write the format.
     """
     if kind not in _KINDS:
-        raise InvalidRequest(f"There is no format {kind[:40]!r}; known are {', '.join(_KINDS)}")
+        raise InvalidRequest(f"Unknown format {kind[:40]!r}; expected one of {', '.join(_KINDS)}")
     missing = missing_package() if kind == "parquet" else None
     if check is not None:
         return answer({"missing": missing})

@@ -39,7 +39,7 @@ async def load_example(
     """Fill an empty project; raises Conflict for one that holds calls."""
     caller = caller.require(Scope.READ)
     if await store.calls.count(CallsQuery(caller.open(body.project_id), limit=1)):
-        raise Conflict(f"The project {body.project_id} holds calls already")
+        raise Conflict(f"The project {body.project_id} already has calls")
     await _trace(records, caller, body.project_id)
     evaluation = await _publish(records, caller, body.project_id)
     answers = {row[0]: _WRONG.get(row[0], row[1]) for row in _FACTS}
@@ -54,7 +54,7 @@ async def delete_example(body: ProjectReq, caller: Deleter, store: StoreDep) -> 
     project = caller.open(body.project_id)
     found = await store.objects.read(project, _EVALUATION, "latest")
     if found is None or found.deleted_at is not None:
-        raise NotFound(f"The project {body.project_id} is no example")
+        raise NotFound(f"The project {body.project_id} is not an example")
     await store.calls.purge_older(project, times.now() + times.DAY)
     await _delete_objects(store, project, caller.user)
     store.call_aggregates.forget_projects()

@@ -49,7 +49,7 @@ async def trace(
     internal = caller.open(f"{entity}/{project}")
     outline = await store.trace_spans.outline(internal, trace_id, MOST_SPANS, call)
     if not outline.rids:
-        raise NotFound(f"The project {entity}/{project} holds no call of the trace {trace_id[:200]!r}")
+        raise NotFound(f"Trace {trace_id[:200]!r} not found in {entity}/{project}")
     if known == outline.version:
         return answer({"same": True})
     pages = _pages(store, outline, Columns(await prices(internal)))

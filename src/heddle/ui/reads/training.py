@@ -48,7 +48,7 @@ async def training(project: str, caller: Reader, store: StoreDep, training: Trai
 async def _problem(training: Training) -> str | None:
     try:
         training.require()
-        return None if await training.policies.base_models() else "This server serves no model to train"
+        return None if await training.policies.base_models() else "This server has no model to train"
     except HeddleError as error:
         return error.reason
 
@@ -116,7 +116,7 @@ async def _find(run: str, caller: Reader, store: Store) -> tuple[ModelRow, str |
     if job is not None:
         model = await store.train_models.find(job.model_id)
     if model is None or not caller.reaches(model.project_id):
-        raise NotFound("There is no such training job, or its model was deleted")
+        raise NotFound("Training job not found, or its model was deleted")
     return model, None if job is None else job.id
 
 
@@ -188,7 +188,7 @@ async def read_events(
     await _find(job, caller, store)
     found = await store.train_jobs.find(job.lower())
     if found is None:
-        raise NotFound("There is no such training job")
+        raise NotFound("Training job not found")
     events = await store.train_jobs.events(found.id, after)
     shown = [{**_pick(row, "seq", "type", "data"), "at": row.created_at / times.SECOND} for row in events]
     return answer({"id": found.id, "config": found.config, "events": shown})
@@ -255,7 +255,7 @@ async def one(
 async def _model(model_id: str, caller: Caller, store: Store) -> ModelRow:
     row = await store.train_models.find(model_id.lower())
     if row is None or not caller.reaches(row.project_id):
-        raise NotFound("There is no such model")
+        raise NotFound("Model not found")
     return row
 
 
@@ -270,7 +270,7 @@ async def _body(row: ModelRow, name: str, store: Store) -> tuple[str, Json | Non
         for log in await store.train_models.logs(row.id):
             if log.id == body_id:
                 return log.payload, None, 2**31
-    raise NotFound("There are no such trajectories")
+    raise NotFound("Trajectories not found")
 
 
 async def _folder(row: ModelRow, training: Training) -> Path | None:
