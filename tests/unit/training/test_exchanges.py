@@ -77,7 +77,7 @@ def test_another_conversation_is_a_further_history() -> None:
             ["exchanges"],
             "team/lab/agent, team/lab/b",
         ),
-        ({"responses": [{"request": {"model": POLICY}}]}, {}, ["exchanges"], "not responses"),
+        ({"responses": [{"request": {"model": POLICY}}]}, {}, ["exchanges"], "got responses"),
         ({"chat_completions": [exchange([ASKED], "a")]}, {"messages_and_choices": [ASKED]}, [], "not both"),
         (
             {"chat_completions": [{"request": {"messages": []}}]},

@@ -74,7 +74,7 @@ def test_a_step_before_the_one_that_the_job_starts_from(tmp_path: Path, lag: int
 
 
 def test_a_step_that_is_gone_fails_the_job(tmp_path: Path) -> None:
-    with pytest.raises(Impossible, match="no step 1"):
+    with pytest.raises(Impossible, match="step 1 not found"):
         reference(tmp_path, kl_penalty_coef=0.1, kl_penalty_reference_step=1)
 
 
