@@ -2,31 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class ThreadPool(ThreadPoolExecutor):
-    """Threads for work that coroutines wait for.
-
-    A StopIteration becomes a RuntimeError, as in a coroutine: asyncio of Python 3.11 would wait for ever, as no future
-    of its takes one (https://github.com/python/cpython/issues/112182).
-    """
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Do some work in a thread."""
-
-        def work(*args: P.args, **kwargs: P.kwargs) -> T:
-            try:
-                return fn(*args, **kwargs)
-            except StopIteration as error:
-                raise RuntimeError("the work raised StopIteration") from error
-
-        return super().submit(work, *args, **kwargs)
 
 
 async def shield(future: "asyncio.Future[T]") -> T:

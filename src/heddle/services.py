@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from heddle.aio import ThreadPool
 from heddle.archives import Archives
 from heddle.errors import HeddleError
 from heddle.evals.jobs import Jobs
@@ -88,7 +88,7 @@ class Services(ServerState):
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """The services of one server, from the lock on its folder to the last commit; raises HeddleError."""
     # More than asyncio's few per core: threads that wait for a store that hangs must not hold up all others.
-    asyncio.get_running_loop().set_default_executor(ThreadPool(_THREADS, "heddle"))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "heddle"))
     async with opened_store(settings) as store:
         await _prepare_keys(settings, store)
         services = _build(settings, store)

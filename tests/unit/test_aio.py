@@ -82,14 +82,3 @@ def test_work_comes_to_its_end_before_its_caller_is_cancelled() -> None:
         assert ended == ["work", "caller"]
 
     asyncio.run(main())
-
-
-def test_work_in_a_thread_that_raises_stop_iteration_ends() -> None:
-    """Python 3.11 waited for ever: no future takes a StopIteration."""
-
-    async def work() -> None:
-        with aio.ThreadPool(1) as pool, pytest.raises(RuntimeError, match="StopIteration"):
-            async with asyncio.timeout(30):
-                await asyncio.get_running_loop().run_in_executor(pool, next, iter(()))
-
-    asyncio.run(work())

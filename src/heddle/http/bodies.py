@@ -5,6 +5,7 @@ import asyncio
 import io
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,12 @@ import zstandard
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from heddle.aio import ThreadPool
 from heddle.errors import Busy, HeddleError, InvalidRequest, RequestTimeout, TooLarge, UnsupportedMedia
 from heddle.settings import Settings
 
 INLINE_BYTES = 256 * 1024
 """More than this is decoded in a thread."""
-_decoding = ThreadPool(1, "heddle-decoding")
+_decoding = ThreadPoolExecutor(1, "heddle-decoding")
 """One large body after the other is decoded: each may grow to its limit before it turns out to be too large."""
 _LOOK_SECONDS = 0.25
 _PATIENCE_SECONDS = 5.0

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
 from inspect import iscoroutinefunction
@@ -24,7 +25,6 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from heddle.aio import ThreadPool
 from heddle.auth import Authenticator, Caller, Scope, is_own_page
 from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
 from heddle.http import convertors
@@ -56,7 +56,7 @@ _DIGEST_BYTES = 46
 _DECLARED_SHARE = 20
 _SLICE = 1000
 MOST_ERRORS = 1000
-_large = ThreadPool(_LARGE_AT_ONCE, "heddle-large")
+_large = ThreadPoolExecutor(_LARGE_AT_ONCE, "heddle-large")
 """Each thread that computes makes the event loop wait for its turn; so few of them work on what takes long."""
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,7 +24,6 @@ from weakref import WeakSet
 import orjson
 
 from heddle import aio
-from heddle.aio import ThreadPool
 from heddle.errors import Unavailable
 from heddle.wire.jsontypes import Json
 
@@ -117,7 +116,7 @@ class BoundedProcesses:
         self._most_idle = most_idle
         self._places = FairSemaphore(at_once)
         # Threads of its own: those that wait for a process must not be the ones that the rest of the server needs.
-        self._threads = ThreadPool(at_once, module.rpartition(".")[2])
+        self._threads = ThreadPoolExecutor(at_once, module.rpartition(".")[2])
         self._turn_of_thread = threading.local()
         self._idle: list[subprocess.Popen[bytes]] = []
         self._at_work: set[_Turn] = set()

@@ -4,11 +4,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from heddle.aio import ThreadPool
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.extras import install_command
 from heddle.store.base import Looked
@@ -62,8 +62,8 @@ class Clickhouse:
         self._cluster = cluster
         self._client: Client | None = None
         self._connecting = threading.Lock()
-        self._pool = ThreadPool(threads, thread_name_prefix="heddle-clickhouse")
-        self._inserts = ThreadPool(2, thread_name_prefix="heddle-clickhouse-insert")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heddle-clickhouse")
+        self._inserts = ThreadPoolExecutor(2, thread_name_prefix="heddle-clickhouse-insert")
 
     async def read(self, work: Callable[["Client"], T]) -> T:
         """Run `work` in a thread; raises QueryTimeout, InvalidRequest (too complex) and Unavailable."""
@@ -189,7 +189,7 @@ def connect(address: str, timeout: float, database: str | None = None) -> "Clien
         import clickhouse_connect
     except ImportError:
         raise HeddleError(
-            f"store = clickhouse://... requires another package:  {install_command('clickhouse')}"
+            f"store = clickhouse://... requires another package: {install_command('clickhouse')}"
         ) from None
     parts = urlsplit(address)
     return clickhouse_connect.get_client(

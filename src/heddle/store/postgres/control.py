@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from heddle import aio
-from heddle.aio import ThreadPool
 from heddle.errors import Busy, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.repository import WriteStats, metadata
@@ -62,7 +62,7 @@ class Pool:
 
     def __init__(self, name: str, address: str, size: int, isolation: Isolation, seconds: float) -> None:
         self.engine = connect(address, size, isolation, seconds)
-        self._threads = ThreadPool(size, thread_name_prefix=f"heddle-postgres-{name}")
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"heddle-postgres-{name}")
         self._is_closed = False
 
     async def run(self, work: Callable[[], T]) -> T:

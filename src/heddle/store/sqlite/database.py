@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.aio import ThreadPool
 from heddle.errors import Damaged, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import call_bodies, search
@@ -174,7 +174,7 @@ class Readers:
         self._local = threading.local()
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
-        self._pool = ThreadPool(count, thread_name_prefix="heddle-reader")
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="heddle-reader")
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a reader thread; raises QueryTimeout after the deadline."""

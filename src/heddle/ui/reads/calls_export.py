@@ -6,6 +6,7 @@ import io
 import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -16,7 +17,6 @@ from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
-from heddle.aio import ThreadPool
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, InvalidRequest, ValidationFailed
 from heddle.extras import install_command
@@ -28,7 +28,7 @@ from heddle.wire.calls import STATUS_WORDS, CallRow, SortTerm
 
 router = group("Pages")
 T = TypeVar("T")
-_writing = ThreadPool(1, "heddle-export")
+_writing = ThreadPoolExecutor(1, "heddle-export")
 """Exports take turns, a slice each: they are the longest answers, and nobody's calls wait for them."""
 
 JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
