@@ -114,8 +114,8 @@ def test_a_purge_removes_what_is_unnamed_for_good_and_counts_what_is_young(blobs
 
 def test_unusable_settings_are_told_with_what_would_do(tmp_path: Path) -> None:
     cases = {
-        "file:///tmp/x": (HeddleError, "is no object store"),
-        "memory://x": (HeddleError, "is no object store"),
+        "file:///tmp/x": (HeddleError, "is not an object store"),
+        "memory://x": (HeddleError, "is not an object store"),
         "nowhere://bucket": (HeddleError, "nowhere"),
         "gs://bucket/x": (ExtraMissing, "gcsfs"),
     }

@@ -88,7 +88,7 @@ def test_few_wait_for_a_store_that_hangs(fragile: S3Server, tmp_path: Path) -> N
             if vars(blobs)["_gate"].is_closed():
                 break
             time.sleep(0.01)
-        with pytest.raises(Unavailable, match="others wait"):
+        with pytest.raises(Unavailable, match="already waiting"):
             blobs.put_bytes(b"is refused")
         fragile.resume()
         assert blobs.read(waiting.result()) == b"waits"
@@ -104,7 +104,7 @@ def test_one_at_a_time_finds_out_whether_a_store_is_back() -> None:
 
     with pytest.raises(Unavailable):
         fail()
-    with gate.passing(), pytest.raises(Unavailable, match="others wait"):
+    with gate.passing(), pytest.raises(Unavailable, match="already waiting"):
         fail()
     with gate.passing(), gate.passing():
         pass
@@ -150,7 +150,7 @@ def test_an_object_that_the_store_kept_in_part_is_not_taken_for_the_content(s3: 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(filesystem, "info", cut)
-        with pytest.raises(Unavailable, match=f"kept {len(content) - 1} of {len(content)} bytes"):
+        with pytest.raises(Unavailable, match=f"stored only {len(content) - 1} of {len(content)} bytes"):
             blobs.put_bytes(content)
     assert blobs.put_bytes(content) == key
     assert blobs.read(key) == content

@@ -496,7 +496,7 @@ def test_a_scorer_that_is_deleted_meanwhile_is_named_and_the_others_score(tmp_pa
         assert job["state"] == ("succeeded" if others else "failed")
         replay = wire.post("/replays/read", id=replay_id)["replay"]
         assert replay["scoring_state"] == job["state"]
-        assert f"The scorer {scorer} is not found" in replay["scoring_problem"]
+        assert f"The scorer {scorer} was not found" in replay["scoring_problem"]
         [row] = rows_of(wire, replay)
         assert [set(row[side]["scores"]) for side in ("original", "replay")] == [set(others)] * 2
         assert job["result"] == (

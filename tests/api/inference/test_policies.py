@@ -120,7 +120,7 @@ def test_offers_that_cannot_be(tmp_path: Path) -> None:
                 )
             with pytest.raises(InvalidRequest, match="rank 8"):
                 await server.offer(1, r=4)
-            with pytest.raises(InvalidRequest, match="addressed"):
+            with pytest.raises(InvalidRequest, match="Invalid model name"):
                 await server.policies.offer(
                     PolicyName("anna", "lab", "a:b"), 0, TINY, "training/elsewhere/writer/checkpoints/0000", "me"
                 )

@@ -74,6 +74,6 @@ def test_only_the_providers_own_origin_may_lie_inside(monkeypatch: pytest.Monkey
 def test_data_addresses_are_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = known_as(monkeypatch, "127.0.0.1")
     assert asyncio.run(images.fetch_image("data:image/png;base64,aGVsbG8=", PROVIDER)) == b"hello"
-    with pytest.raises(ProviderFailed, match="no base64"):
+    with pytest.raises(ProviderFailed, match="not base64"):
         asyncio.run(images.fetch_image("data:image/png;base64,!!!", PROVIDER))
     assert loaded == []

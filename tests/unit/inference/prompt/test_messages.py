@@ -46,7 +46,7 @@ def test_parts_of_text_of_every_type() -> None:
 def test_other_media_are_refused_by_name(kind: str) -> None:
     error = refusal(role="user", content=["a", {"type": kind, kind: {"url": "data:,"}}])
     assert error.param == "messages.1.content.1"
-    assert f"'{kind}'" in error.reason and "text only" in error.reason
+    assert f"'{kind}'" in error.reason and "only reads text" in error.reason
 
 
 def test_an_unknown_part_is_refused_by_name() -> None:

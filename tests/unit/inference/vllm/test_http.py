@@ -115,7 +115,7 @@ def test_a_kept_connection_that_was_closed_is_no_failure() -> None:
         (b"", "closed"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "closed"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "closed"),
-        (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n", "is not HTTP"),
     ],
 )
 def test_half_an_answer_is_none(answer: bytes, said: str) -> None:

@@ -200,7 +200,7 @@ def test_logprobs_of_the_prompt() -> None:
     [
         (b'data: {"error": {"message": "the engine is dead"}}\n\n', "the engine is dead"),
         (b"data: {}\n\n", "no choices"),
-        (b"data: no\n\n", "no JSON"),
+        (b"data: no\n\n", "is not JSON"),
         (chunk(finish_reason="abort") + USAGE, "abort"),
     ],
 )
