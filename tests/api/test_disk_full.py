@@ -139,7 +139,7 @@ def test_full_disk_for_a_new_model(tmp_path: Path, small_disk: Path) -> None:
         ballast.write_bytes(b"x" * 4_100_000)  # what nothing names is removed at the start
         wanted = wire.wanted()
         refusal = wire.refused(507, "POST", "/models", wanted)
-        assert "no room" in refusal["detail"]
+        assert "disk is full" in refusal["detail"]
         assert blobs(small_disk) == [ballast]
         ballast.unlink()
         wire.model(name=wanted["name"])

@@ -205,7 +205,7 @@ def test_a_method_that_is_no_text_ends_nothing(served: tuple[HeddleProcess, int]
 def test_metadata_that_no_header_holds_are_refused(value: bytes, served: tuple[HeddleProcess, int]) -> None:
     server, port = served
     answer = raw_call(port, EXPORT.encode(), project_id=value)
-    assert b"grpc-status\x013" in answer and b"The metadata project_id hold a character" in answer
+    assert b"grpc-status\x013" in answer and b"The metadata project_id contains a character" in answer
     assert "UnicodeEncodeError" not in server.log()
 
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_redacted_is_refused_and_leaves_nothing(tmp_path: Path) -
         with archive.open("rb") as file:
             answers.append(client.post("/archives/import", files={"file": file}))
         for answer in answers:
-            assert answer.status_code == 409 and f"{OWN} redacts" in answer.text, answer.text
+            assert answer.status_code == 409 and f"{OWN} has redaction rules" in answer.text, answer.text
         assert client.post("/archives/import", files={"file": b"hello"}).status_code == 400
         assert list((data / "imports").iterdir()) == []
         finished = {"reason": {"kind": "sk-0123456789abcdefghij"}, "detail": "sk-0123456789abcdefghij"}

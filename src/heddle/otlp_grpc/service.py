@@ -157,7 +157,7 @@ def _header(name: str, value: str) -> str:
     """Metadata as a header; raises InvalidRequest for what none can hold."""
     value = value.strip()
     if not (value.isascii() and value.isprintable()):
-        raise InvalidRequest(f"The metadata {name} have a character that is not allowed in a header")
+        raise InvalidRequest(f"The metadata {name} contains a character that is not allowed in a header")
     return value
 
 
