@@ -305,7 +305,7 @@ def test_figures_of_an_answer_are_bounded(name: str, client: httpx.Client) -> No
     answer = ask(1, 60)
     assert (answer.status_code, len(answer.content) > MIB or name == "usage") == (200, True), answer.text[:300]
     refused = ask(1, 100)
-    assert (refused.status_code, "at most 1000000 values are allowed" in refused.text) == (400, True), refused.text[:300]
+    assert (refused.status_code, "at most 1000000 values" in refused.text) == (400, True), refused.text[:300]
     refused = ask(1, 101)
     assert (refused.status_code, refused.json()["detail"][0]["loc"]) == (422, ["body", field, 0, "percentiles"])
     refused = ask(101, 0)
