@@ -111,7 +111,7 @@ def test_lookups_copies_and_downloads(client: TinkerClient) -> None:
     said = {
         "age": "age_encryption_recipients",
         "move": "copy_weights",
-        "missing": "no checkpoint",
+        "missing": "not found",
         "token": "weights_access_token",
         "dimuon": "optimizer_config",
         "alternatives": "prompt_alt_tokens_k",
