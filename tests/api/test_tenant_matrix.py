@@ -18,7 +18,7 @@ from tests.support.chat import until
 from tests.support.cli import make_key
 from tests.support.models import make_adapter
 from tests.support.patience import strain
-from tests.support.selection import with_breadth
+from tests.support.selection import spread, with_breadth
 from tests.support.server import HeddleProcess
 from tests.support.tenant_requests import request_for
 from tests.support.tenants import Asked, Asking, Seeding, Tenant, asked_routes
@@ -178,7 +178,7 @@ def test_nobody_else_sees_or_changes_what_is_a_tenants(matrix: Matrix) -> None:
     """A key that is bound to projects or an entity, with the names of another project's things."""
     problems = []
     with unchanged(matrix, matrix.foreign):
-        for who in (*(TWO + role for role in ROLES), "project admin", "entity admin"):
+        for who in spread(["project admin", *(TWO + role for role in ROLES), "entity admin"]):
             for asked in ROUTES:
                 problems += _problems(matrix, who, asked, matrix.foreign, named=True)
                 problems += _problems(matrix, who, asked, matrix.foreign.within(OWN), named=False)

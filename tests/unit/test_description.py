@@ -9,6 +9,7 @@ from heddle.compat import description
 from tests.support.description import make_openapi
 
 
+@pytest.mark.thorough
 def test_a_description_is_kept_until_a_module_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "openapi.json"
     monkeypatch.setattr(description, "KEPT", file)

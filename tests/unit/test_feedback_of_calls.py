@@ -29,6 +29,7 @@ def note(number: int) -> dict[str, Any]:
     return {"project_id": PROJECT, "weave_ref": ref, "feedback_type": "note", "payload": {"n": number // CALLS}}
 
 
+@pytest.mark.thorough
 def test_feedback_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     for_refs = FeedbackRows.for_refs

@@ -69,6 +69,7 @@ LISTS = {
 }
 
 
+@pytest.mark.thorough
 def test_lists_of_langfuse(tmp_path: Path) -> None:
     async def run() -> None:
         chosen = Settings(data=str(tmp_path), model="none")
@@ -92,6 +93,7 @@ def test_lists_of_langfuse(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_results_of_evaluations(tmp_path: Path) -> None:
     made = Run(PROJECT)
     for number in range(3 * COUNT):

@@ -172,6 +172,7 @@ def test_damage_is_found_before_the_end_is_given_out(s3: S3Server, tmp_path: Pat
     assert list((tmp_path / COPIES).iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_memory_stays_flat(s3: S3Server, tmp_path: Path) -> None:
     blobs = opened(s3.new_prefix(), tmp_path)
     blobs.put_bytes(b"the client is set up")

@@ -15,6 +15,7 @@ from heddle.store.control.projects import Projects, projects
 from heddle.store.postgres.connection import explain
 from heddle.store.postgres.control import PostgresControl, open_control
 from tests.support.postgres import PostgresServer
+from tests.support.selection import with_breadth
 
 _COUNTER = "counter"
 
@@ -158,7 +159,7 @@ def test_too_much_waits(postgres: PostgresServer) -> None:
     run(postgres.new_database(), work, write_queue_bytes=1024)
 
 
-@pytest.mark.parametrize("end", [PostgresServer.stop, PostgresServer.kill])
+@pytest.mark.parametrize("end", with_breadth([PostgresServer.kill, PostgresServer.stop]))
 def test_an_outage_is_told_and_passes(end: Callable[[PostgresServer], None]) -> None:
     """While PostgreSQL is away everything is 503; when it is back the first request works, and nothing is lost."""
     with PostgresServer() as server:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -69,7 +71,6 @@ def test_what_cannot_be_released_is_refused(clone: Path) -> None:
     assert git(clone, "tag") == "v9.9.9"
 
 
-@pytest.mark.thorough
 def test_a_release_has_version_changelog_packages_checksums_and_tag(clone: Path) -> None:
     notes = (clone / "CHANGELOG.md").read_text().partition("## [Unreleased]\n")[2].partition("\n## [")[0].strip()
     told = release(clone, "9.9.9", "--commit", "--no-sbom")

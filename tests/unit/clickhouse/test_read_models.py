@@ -174,6 +174,7 @@ OF_ERRORS = (
 )
 
 
+@pytest.mark.thorough
 @each_seed
 def test_the_groups_with_most_calls(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:

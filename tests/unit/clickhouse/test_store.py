@@ -101,6 +101,7 @@ def test_one_server_for_all_collects_files_and_each_forgets_halves_of_stored_cal
     asyncio.run(main())
 
 
+@pytest.mark.thorough
 def test_compaction_leaves_no_byte_of_what_was_removed(tmp_path: Path, postgres: PostgresServer) -> None:
     """Rows of old calls are only marked as deleted until then."""
     control, folder = postgres.new_database(), clickhouse_process().folder

@@ -18,6 +18,7 @@ from heddle.store.control.pending_calls import call_halves
 from heddle.store.postgres import connection
 from tests.support import scale, two_stores
 from tests.support.patience import strain
+from tests.support.selection import examples
 from tests.support.written_calls import AT, PROJECT, first_half, second_half
 
 pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
@@ -70,7 +71,7 @@ async def with_two(work: Callable[[Server, Server], Awaitable[None]]) -> None:
 
 
 def test_halves_meet_whatever_server_brings_them() -> None:
-    ids = [f"c{number:04}" for number in range(400)]
+    ids = [f"c{number:04}" for number in range(examples(400))]
 
     async def work(one: Server, other: Server) -> None:
         chance = random.Random(3)
@@ -118,7 +119,7 @@ def test_everything_at_once_leaves_every_call_once_and_whole() -> None:
 
 
 def test_starts_of_one_call_that_differ_leave_one() -> None:
-    ids = [f"c{number:04}" for number in range(200)]
+    ids = [f"c{number:04}" for number in range(examples(200))]
 
     async def work(one: Server, other: Server) -> None:
         async def use(call_id: str) -> None:

@@ -236,6 +236,7 @@ def test_a_faulty_half_fails_alone(tmp_path: Path) -> None:
     two_stores.in_both(tmp_path, work)
 
 
+@pytest.mark.thorough
 def test_what_was_acknowledged_outlives_a_killed_clickhouse(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     refused: list[HeddleError] = []

@@ -16,6 +16,7 @@ from heddle.store.control.eval_jobs import JobRow, eval_jobs
 from heddle.wire import refs
 from heddle.wire.inference import ProviderFailed
 from tests.support.inprocess import Trace, running_services
+from tests.support.selection import with_breadth
 
 PROJECT = "team/running"
 Json = dict[str, Any]
@@ -244,7 +245,7 @@ def test_a_run_whose_call_is_deleted_ends(tmp_path: Path, monkeypatch: pytest.Mo
     with_services(tmp_path, test, model)
 
 
-@pytest.mark.parametrize("subject", ["call", "trace", "user", "object"])
+@pytest.mark.parametrize("subject", with_breadth(["call", "object", "trace", "user"], keep=2))
 def test_a_purge_ends_the_run_that_is_about_its_subject_first(tmp_path: Path, subject: str) -> None:
     class Purging(Echo):
         trace: Trace

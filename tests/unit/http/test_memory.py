@@ -17,6 +17,7 @@ from heddle.errors import ValidationFailed
 from heddle.inference.chat.request import parse_fields
 from heddle.inference.chat.text_completions import TextCompletionRequest
 from tests.support import garbage
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess, free_port
 
 HEAP = 64 << 20
@@ -93,7 +94,7 @@ def heaps_of_threads(pid: int) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", with_breadth([1, 2]))
 def test_threads_have_no_heaps_of_their_own(tmp_path: Path, workers: int) -> None:
     process = HeddleProcess(tmp_path / "data", model="none", workers=workers)
     process.may_fork = False

@@ -76,6 +76,7 @@ def test_processes_count_while_they_live_and_after(monkeypatch: pytest.MonkeyPat
     assert ended >= living >= used - 0.05 >= 0.25
 
 
+@pytest.mark.thorough
 def test_what_processes_took_with_them_is_made_up_for_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that nobody collects takes its seconds with it; those of the next one count all the same."""
     monkeypatch.setattr(usage, "_FRESH_SECONDS", 0)

@@ -32,6 +32,7 @@ from heddle.transfer.export import export
 from heddle.transfer.renames import Renames
 from tests.support.inprocess import running_services
 from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
+from tests.support.selection import with_breadth
 
 PROJECT = "team/source"
 
@@ -72,7 +73,7 @@ def test_every_table_is_of_projects_or_said_to_be_the_servers() -> None:
     assert sorted(named) == sorted(metadata.tables)
 
 
-@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("as_json", with_breadth([False, True]))
 def test_answers_and_rows_are_equal_behind_a_move(tmp_path: Path, source: Path, as_json: bool) -> None:
     archive = tmp_path / "moved.heddle"
 

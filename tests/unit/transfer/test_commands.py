@@ -16,6 +16,7 @@ import pytest
 from tests.support.cli import heddle
 from tests.support.inprocess import running_services
 from tests.support.moved import answers, fill_project
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 PROJECT = "team/source"
@@ -142,8 +143,17 @@ _IN_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 """As shells begin what is not to be ended by Ctrl-C."""
 
 
-@pytest.mark.parametrize("before", [(), _IN_BACKGROUND], ids=["foreground", "background"])
-@pytest.mark.parametrize("words", [("export", "made/a", "--json"), ("backup", "made/{time}", "--every", "1d")])
+@pytest.mark.parametrize(
+    ("words", "before"),
+    with_breadth(
+        [
+            (("export", "made/a", "--json"), _IN_BACKGROUND),
+            (("export", "made/a", "--json"), ()),
+            (("backup", "made/{time}", "--every", "1d"), _IN_BACKGROUND),
+            (("backup", "made/{time}", "--every", "1d"), ()),
+        ]
+    ),
+)
 def test_sigterm_ends_a_command_in_order(tmp_path: Path, words: tuple[str, ...], before: tuple[str, ...]) -> None:
     with HeddleProcess(tmp_path / "data", model="none"):
         pass

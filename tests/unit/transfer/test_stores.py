@@ -23,6 +23,7 @@ async def everything(folder: Path, **stores: str) -> tuple[dict[str, str], Any]:
         return await answers(client, PROJECT), await control_rows(services.store)
 
 
+@pytest.mark.thorough
 def test_there_and_back(tmp_path: Path) -> None:
     large = scale.new_databases()
 

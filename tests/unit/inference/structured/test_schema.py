@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from heddle.errors import InvalidRequest
 from heddle.inference.structured.schema import ANNOTATIONS, REFUSED
 from tests.soak.schemas import Case, Schema, cases
+from tests.support.selection import with_breadth
 from tests.unit.inference.structured.texts import accepts, grammar, matching, random_text
 
 TEXTS_PER_SCHEMA = 3
@@ -108,7 +109,7 @@ TRICKY: list[Schema] = [
 CASES = [*cases(160), *(Case(f"tricky-{index}", schema, False) for index, schema in enumerate(TRICKY))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", with_breadth(CASES, every=3), ids=lambda case: case.name)
 def test_what_is_generated_is_valid(case: Case) -> None:
     """Bytes at random, so also what no model would write."""
     compiled = grammar(json=case.schema)
