@@ -94,7 +94,6 @@ class Purges:
         for model in models:
             _add(counts, "train_checkpoints", await self._training.models.delete(model, run.caller.user))
             _add(counts, "train_models", 1)
-        await self._store.erasure.models(ids, counts)
         for folder in [*map(model_folder, ids), *await self._store.erasure.folders(project)]:
             await asyncio.to_thread(files.remove, self._data / folder)
         _add(counts, "calls", await self._store.calls.purge_project(project))

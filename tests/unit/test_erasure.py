@@ -15,7 +15,7 @@ from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.project_tables import PROJECT_TABLES, Condition, ProjectTable
 from heddle.store.control.repository import metadata
 from heddle.store.control.training import train_events, train_jobs
-from heddle.store.control.training_models import train_logs, train_models
+from heddle.store.control.training_models import TrainModels, train_logs, train_models
 from heddle.wire import refs
 from tests.support import planted
 from tests.support.memory import MemoryExecutor
@@ -114,6 +114,24 @@ def test_jobs_that_are_open_stay_though_they_name_the_subject(executor: MemoryEx
     run(Erasure(executor).mentions(PROJECT, NamedIn(name="zebra"), counts))
     run(Erasure(executor).project(PROJECT, counts))
     assert "eval_jobs" not in counts and counts["responses"] == 1
+
+
+def test_jobs_of_models_that_were_deleted_go_with_their_project(executor: MemoryExecutor) -> None:
+    """They stay for whoever follows them; nothing said any more whose they were."""
+
+    def authors() -> dict[str, str]:
+        query = sa.select(train_jobs.c.id, train_jobs.c.created_by)
+        return dict(row._tuple() for row in run(executor.read(lambda connection: connection.execute(query).all())))
+
+    run(executor.write(lambda connection: connection.execute(train_jobs.update().values(project=None))))
+    for model in run(TrainModels(executor).all()):
+        run(TrainModels(executor).delete(model, 1, "me"))
+    run(Erasure(executor).named(PROJECT, "user", "zebra", {}))
+    assert authors() == {"zebra": ERASED_USER, "okapi": "okapi"}
+    counts: dict[str, int] = {}
+    run(Erasure(executor).project(PROJECT, counts))
+    assert (counts["train_jobs"], counts["train_events"]) == (1, 1)
+    assert authors() == {"okapi": "okapi"}
 
 
 @pytest.mark.parametrize(

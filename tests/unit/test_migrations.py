@@ -14,6 +14,7 @@ from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
 from heddle.wire.call_summary import read_error
 from heddle.wire.calls import ERROR, SUCCESS
+from tests.support import planted
 
 
 def opened(path: Path) -> Session:
@@ -151,6 +152,20 @@ def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
         migrate(session, path)
     assert version(session.raw) == before
     assert "extra" not in columns(session.raw)
+    session.close()
+
+
+def test_rows_whose_owner_is_gone_are_removed(tmp_path: Path) -> None:
+    """Earlier versions left some behind a purge, which no later one found."""
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    session.raw.execute("BEGIN IMMEDIATE")
+    planted.orphan(session.control)
+    session.raw.execute("PRAGMA user_version = 28")
+    session.raw.execute("COMMIT")
+    assert [step.number for step in migrate(session, path)] == [29]
+    assert planted.left_of_orphans(session.control) == dict.fromkeys(planted.ORPHANS, 1)
     session.close()
 
 

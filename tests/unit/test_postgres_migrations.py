@@ -20,6 +20,7 @@ from heddle.store.open import migrate as migrate_control
 from heddle.store.open import open_direct, usable_keys
 from heddle.store.postgres.connection import connect
 from heddle.store.postgres.migrate import _config, check_control, current, migrate, statements, version
+from tests.support import planted
 from tests.support.postgres import PostgresServer
 from tests.support.server import free_port
 
@@ -86,6 +87,19 @@ def test_keys_of_an_earlier_database_keep_what_they_could_do(postgres: PostgresS
     rows = asyncio.run(Keys(open_direct(settings)).all())
     shown = {row.id: [str(grant) for grant in row.grants] for row in rows}
     assert shown == {"k0": ["editor+delete:team"], "k1": ["admin"], "k2": ["viewer:team/p"]}
+
+
+def test_rows_whose_owner_is_gone_are_removed(postgres: PostgresServer) -> None:
+    address = postgres.new_database()
+    migrate(address)
+    with connected(address) as connection:
+        planted.orphan(connection)
+        connection.exec_driver_sql("ALTER TABLE train_jobs DROP COLUMN project")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0012'")
+    with ThreadPoolExecutor(3) as threads:
+        assert sorted(map(len, threads.map(migrate, [address] * 3))) == [0, 0, current() - 12]
+    with connected(address) as connection:
+        assert planted.left_of_orphans(connection) == dict.fromkeys(planted.ORPHANS, 1)
 
 
 def test_a_table_or_an_index_that_is_missing_is_named(postgres: PostgresServer) -> None:

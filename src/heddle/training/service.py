@@ -260,9 +260,8 @@ class Training:
         job = await self._jobs.find(job_id.lower())
         if job is not None:
             model = await self._table.find(job.model_id)
-            # Whose job it was is not known any more once its model is gone.
-            reaches = caller.reaches(model.project_id) if model else not caller.is_bound
-            if reaches:
+            project = refs.external_project(job.project or "") if model is None else model.project_id
+            if caller.reaches(project) if project else not caller.is_bound:
                 return job
         raise NotFound("TrainingJob not found")
 

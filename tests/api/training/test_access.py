@@ -97,7 +97,11 @@ def test_the_entity_of_a_bound_key(guarded: Guarded) -> None:
     with guarded.wire("team") as caller:
         model = caller.model(entity=None, project="mine")
         assert model["entity"] == "team"
+        job_id = caller.job(model, two_rollouts(equal=True))
         caller.delete(f"/models/{model['id']}")
+        caller.until_ended(job_id)
+    with guarded.wire("one") as other:
+        other.refused(404, "GET", f"/training-jobs/{job_id}")
 
 
 def test_scopes(guarded: Guarded) -> None:

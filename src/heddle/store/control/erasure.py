@@ -22,7 +22,6 @@ from heddle.store.control.project_tables import (
     RESPONSES,
     ROWS,
     TABLES,
-    TRAIN_EVENTS,
     TRAIN_JOBS,
     TRAIN_LOGS,
     Condition,
@@ -125,13 +124,6 @@ class Erasure(Repository):
         )
         emptied = audit_log.update().where(mine, audit_log.c.action.not_like("purge%")).values(details={})
         await self._execute(emptied)
-
-    async def models(self, model_ids: Sequence[str], counts: Counts) -> None:
-        """Remove what is left of trainable models that were deleted."""
-        for erased in (TRAIN_EVENTS, TRAIN_JOBS):
-            mine = Listed(train_jobs.c.model_id, model_ids)
-            of_jobs = train_events.c.job_id.in_(sa.select(train_jobs.c.id).where(mine))
-            await self._remove(erased, of_jobs if erased is TRAIN_EVENTS else mine, counts)
 
     async def calls(self, found: FoundCalls, counts: Counts) -> None:
         """Remove what belongs to calls; the identity of their traces is that of the spans that stay."""

@@ -100,13 +100,20 @@ class ProjectTable:
         *,
         key: str = "id",
         only: Condition | None = None,
+        left: Within | None = None,
         authors: tuple[str, ...] = (),
         **of: OfName,
     ) -> "ProjectTable":
-        """A table whose `column` holds keys of this one; archives take those rows under the condition `only`."""
+        """A table whose `column` holds keys of this one; archives take those rows under the condition `only`.
+
+        `left` are the rows of projects that stay when what they lie below is deleted.
+        """
 
         def under(condition: Condition) -> Condition:
             return column.in_(sa.select(self.table.c[key]).where(condition))
+
+        def within(projects: Sequence[str]) -> Condition:
+            return sa.or_(under(self.within(projects)), *([] if left is None else [left(projects)]))
 
         def exported(projects: Sequence[str]) -> Condition:
             return sa.and_(under(self.exported(projects)), *([] if only is None else [only]))
@@ -118,7 +125,7 @@ class ProjectTable:
         return ProjectTable(
             column.table,
             of_calls or (None if above is None else lambda found: under(above(found))),
-            within=lambda projects: under(self.within(projects)),
+            within=within,
             exported=exported,
             stays=self.stays,
             parent=(column.name, self.table.name),
@@ -213,7 +220,12 @@ def _replayed(found: FoundCalls) -> Condition:
 
 
 MODELS = ProjectTable(train_models, within=_in_named_project(train_models), authors=("created_by",))
-TRAIN_JOBS = MODELS.below(train_jobs.c.model_id, only=train_jobs.c.state.in_(_ENDED), authors=("created_by",))
+TRAIN_JOBS = MODELS.below(
+    train_jobs.c.model_id,
+    only=train_jobs.c.state.in_(_ENDED),
+    left=lambda projects: train_jobs.c.project.in_(projects),
+    authors=("created_by",),
+)
 TRAIN_LOGS = MODELS.below(train_logs.c.model_id, authors=("created_by",))
 TRAIN_EVENTS = TRAIN_JOBS.below(train_events.c.job_id)
 ADAPTERS = ProjectTable(adapters, within=_in_named_project(adapters), authors=("created_by",))

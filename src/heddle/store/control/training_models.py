@@ -126,9 +126,11 @@ class TrainModels(Repository):
         connection.execute(train_checkpoints.delete().where(_c.model_id == row.id))
         connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
         connection.execute(train_models.delete().where(_m.id == row.id))
-        connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
+        project = refs.internal_project(row.project_id)
+        mine = train_jobs.update().where(train_jobs.c.model_id == row.id)
+        connection.execute(mine.values(payload="", project=project))
         details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, at, user, "train_model.delete", refs.internal_project(row.project_id), details)
+        audit(connection, at, user, "train_model.delete", project, details)
         return found
 
     async def checkpoints(self, model_id: str) -> list[CheckpointRow]:

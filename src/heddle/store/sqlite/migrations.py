@@ -185,6 +185,21 @@ def _add_quotas(session: Session) -> None:
     _create(quota_counts)(session)
 
 
+def _remove_orphans(session: Session) -> None:
+    """Rows that earlier versions left when what they belong to was removed: nobody reads them, and no purge."""
+    _add_column(session.raw, "train_jobs", "project TEXT")
+    for table, column, above, key in (
+        ("annotation_queue_items", "queue_id", "annotation_queues", "id"),
+        ("annotation_progress", "item_id", "annotation_queue_items", "id"),
+        ("conversation_items", "conversation_id", "conversations", "id"),
+        ("table_chunks", "table_number", "tables", "number"),
+        ("replay_items", "replay_id", "eval_jobs", "id"),
+        ("train_jobs", "model_id", "train_models", "id"),
+        ("train_events", "job_id", "train_jobs", "id"),
+    ):
+        session.raw.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT {key} FROM {above})")
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create(inference_usage, inference_limits, adapters)),
@@ -227,6 +242,7 @@ MIGRATIONS = (
     Migration(26, "checksums of the bodies of calls", _add_body_sums),
     Migration(27, "checksums of all other rows", _add_row_checksums),
     Migration(28, "checksums of agent spans", _add("agent_spans", "crc BIGINT")),
+    Migration(29, "rows whose project nobody knows are removed", _remove_orphans),
 )
 CURRENT = MIGRATIONS[-1].number
 
