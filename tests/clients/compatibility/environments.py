@@ -23,7 +23,9 @@ from tests.support.pythons import find_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 FOLDER = ROOT / ".clients" / "compatibility"
-UV = ROOT / ".clients" / "tools" / "bin" / "uv"
+TOOLS = ROOT / ".clients" / "tools" / "bin"
+UV, NODE, NPM = str(TOOLS / "uv"), str(TOOLS / "node"), str(TOOLS / "npm")
+"""npm chooses the newest releases that run on its own Node, so it is not the machine's."""
 NEWEST_PYTHON = ("3.12", "3.11", "3.13")
 """In the order in which they are chosen."""
 INSTALL_SECONDS = 900
@@ -62,7 +64,7 @@ def read_stamp(client: Client) -> Stamp:
 
 def command_of(client: Client) -> list[str]:
     """What runs a scenario of the client."""
-    return ["node"] if client.language == "Node" else [str(folder_of(client) / "bin" / "python")]
+    return [NODE] if client.language == "Node" else [str(folder_of(client) / "bin" / "python")]
 
 
 def install(client: Client) -> Stamp:
@@ -87,23 +89,21 @@ def _install_python(client: Client, folder: Path) -> Stamp:
     )
     if python is None:
         raise LookupError(f"needs Python {client.python}, which is not installed")
-    _run(str(UV), "venv", "--quiet", "--python", str(python), str(folder))
-    _run(str(UV), "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *client.packages)
-    listed = json.loads(_run(str(UV), "pip", "list", "--format", "json", "--python", str(folder / "bin" / "python")))
+    _run(UV, "venv", "--quiet", "--python", str(python), str(folder))
+    _run(UV, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *client.packages)
+    listed = json.loads(_run(UV, "pip", "list", "--format", "json", "--python", str(folder / "bin" / "python")))
     known = {_plain(item["name"]): item["version"] for item in listed}
     versions = {name: known[_plain(name)] for name in map(_name, client.packages)}
     return Stamp(client.packages, versions, _run(str(folder / "bin" / "python"), "--version").strip())
 
 
 def _install_node(client: Client, folder: Path) -> Stamp:
-    if shutil.which("npm") is None:
-        raise LookupError("npm is not installed")
-    _run("npm", "install", "--prefix", str(folder), "--silent", "--no-audit", "--no-fund", *client.packages)
+    _run(NPM, "install", "--prefix", str(folder), "--loglevel", "error", "--no-audit", "--no-fund", *client.packages)
     versions = {}
     for name in map(_name, client.packages):
         about = json.loads((folder / "node_modules" / name / "package.json").read_text(encoding="utf-8"))
         versions[name] = about["version"]
-    return Stamp(client.packages, versions, f"Node {_run('node', '--version').strip().removeprefix('v')}")
+    return Stamp(client.packages, versions, f"Node {_run(NODE, '--version').strip().removeprefix('v')}")
 
 
 def _run(*command: str) -> str:

@@ -567,7 +567,7 @@ CLIENTS: Sequence[Client] = (
         same=1.0,
         other=True,
     ),
-    agents("Claude Code", "@anthropic-ai/claude-code", "claude_code.js", requests=11),
+    agents("Claude Code", "@anthropic-ai/claude-code", "claude_code.js"),
     agents("Codex CLI", "@openai/codex", "codex.js"),
     agents("openai-agents", "openai-agents", "openai_agents_task.py", conversation=None),
     traces(
@@ -596,7 +596,13 @@ CLIENTS: Sequence[Client] = (
     ),
     Client(
         "@langfuse/client, @langfuse/tracing",
-        ("@langfuse/client", "@langfuse/tracing", "@langfuse/otel", "@opentelemetry/sdk-node"),
+        (
+            "@langfuse/client",
+            "@langfuse/tracing",
+            "@langfuse/otel",
+            "@opentelemetry/sdk-node@<0.300",
+            "@opentelemetry/exporter-trace-otlp-http@<0.300",
+        ),
         "langfuse_node.js",
         "evaluation",
         {
