@@ -67,7 +67,7 @@ def check(version: str) -> str:
     if numbers(version) <= numbers(current_version()):
         sys.exit(f"release: {version} does not follow {current_version()}")
     if git("tag", "--list", f"v{version}"):
-        sys.exit(f"release: the tag v{version} is there already")
+        sys.exit(f"release: the tag v{version} already exists")
     return unreleased()
 
 

@@ -81,7 +81,7 @@ def run(settings: Settings, seconds: float) -> bool:
         if finding.remedy:
             console.print(f"  {'':<17} [bold]to fix it:[/bold] {escape(finding.remedy)}")
     faults = sum(finding.is_fault for finding in findings)
-    print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: all is well")
+    print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: no faults")
     return faults == 0
 
 
@@ -121,7 +121,7 @@ def _check_machine() -> Iterator[Finding]:
     yield Finding("sqlite", sqlite3.sqlite_version, remedy, is_old)
     is_wrong = time.time() < _OLDEST_CLOCK
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    remedy = "set the machine's clock: ids and times are made from it" if is_wrong else ""
+    remedy = "set the machine's clock; ids and timestamps are based on it" if is_wrong else ""
     yield Finding("clock", found, remedy, is_wrong)
 
 
@@ -135,7 +135,7 @@ def _existing(folder: Path) -> Path:
 
 def _check_writable(folder: Path) -> Finding:
     there = _existing(folder)
-    found = str(folder) if there == folder.absolute() else f"{folder} (will be made)"
+    found = str(folder) if there == folder.absolute() else f"{folder} (will be created)"
     try:
         with tempfile.TemporaryFile(dir=there) as probe:
             probe.write(b"heddle")
@@ -143,11 +143,11 @@ def _check_writable(folder: Path) -> Finding:
             os.fsync(probe.fileno())
     except OSError as error:
         return Finding(
-            "data folder", f"{found}: {error.strerror}", f"make {there} a folder that this user can write to", True
+            "data folder", f"{found}: {error.strerror}", f"make sure that this user can write to {there}", True
         )
     owned = [path for path in there.iterdir() if path.name.startswith(_OWN) and there == folder.absolute()]
     if closed := sorted(str(path) for path in owned if not os.access(path, os.R_OK | os.W_OK)):
-        remedy = f"give {folder} and all in it to the user that runs heddle, with the right to write"
+        remedy = f"make {folder} and everything in it writable by the user that runs heddle"
         return Finding("data folder", f"this user cannot write to {', '.join(closed)}", remedy, True)
     return Finding("data folder", found)
 
@@ -156,15 +156,15 @@ def _check_disk(folder: Path, has_database: bool) -> Iterator[Finding]:
     """Who can read the folder, whether locks work on its file system, and how much is free there."""
     found = paths.open_to_others(folder)
     if found is None:
-        yield Finding("file modes", "the data folder is this user's alone")
+        yield Finding("file modes", "only this user can read the data folder")
     else:
         yield Finding("file modes", f"other users of this machine can read it: {found}", paths.remedy(folder))
     kind = _file_system_of(_existing(folder).resolve())
-    remedy = "SQLite needs a local disk: locks of network file systems are not reliable; choose another --data"
+    remedy = "SQLite needs a local disk: file locks on network file systems are unreliable; choose another --data"
     is_remote = has_database and kind in _NETWORK_FILE_SYSTEMS
-    yield Finding("file system", kind or "not known", remedy if is_remote else "")
+    yield Finding("file system", kind or "unknown", remedy if is_remote else "")
     free = shutil.disk_usage(_existing(folder)).free
-    remedy = "free some disk, or set max_database_bytes: at the limit writes are refused with 507"
+    remedy = "free some disk space, or set max_database_bytes: at that limit, writes are refused with 507"
     yield Finding("free disk", f"{free / GIB:.1f} GiB", remedy if free < LEAST_FREE_BYTES else "")
 
 
@@ -182,14 +182,14 @@ def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iter
     path = Path(settings.data) / DATABASE
     if not path.exists():
         lost = stores.without_database(path.parent)
-        yield Finding("database", lost or "none yet; the first start makes it", _RESTORE if lost else "", bool(lost))
+        yield Finding("database", lost or "none yet; the first start creates it", _RESTORE if lost else "", bool(lost))
         return
     try:
         version = stores.schema_version(path)
         if version > migrations.CURRENT:
-            yield Finding("schema", f"{version}, of a newer heddle", "upgrade heddle", True)
+            yield Finding("schema", f"{version}, from a newer version of heddle", "upgrade heddle", True)
         elif version < migrations.CURRENT:
-            yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
+            yield Finding("schema", f"{version} of {migrations.CURRENT}", "run heddle migrate (serve does the same)")
         else:
             yield Finding("schema", str(version))
         # That of a server grows, and without a flush for each commit the end of a crash may look the same.
@@ -210,8 +210,8 @@ def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iter
 
 def _told(what: str, found: Looked, things: str, remedy: str, before: str = "") -> Finding:
     """A finding about what was looked at."""
-    told = f"{before}{found.looked_at} of {found.of} {things} looked at"
-    told += "" if found.looked_at == found.of else " in the time given (--full looks at all)"
+    told = f"{before}{found.looked_at} of {found.of} {things} checked"
+    told += "" if found.looked_at == found.of else " in the time given (--full checks all)"
     named = ", ".join(found.problems[:3]) + (" …" if len(found.problems) > 3 else "")
     told += f", {len(found.problems)} wrong: {named}" if found.problems else ""
     return Finding(what, told, remedy if found.problems else "", bool(found.problems))
@@ -243,8 +243,8 @@ def _check_control(settings: Settings) -> Finding:
     except HeddleError as error:
         return Finding("control", error.reason, "start PostgreSQL, or correct the setting control", True)
     if found > known:
-        return Finding("control", f"PostgreSQL, schema {found} of a newer heddle", "upgrade heddle", True)
-    remedy = "" if found == known else "heddle migrate (serve does it too)"
+        return Finding("control", f"PostgreSQL, schema {found} from a newer version of heddle", "upgrade heddle", True)
+    remedy = "" if found == known else "run heddle migrate (serve does the same)"
     return Finding("control", f"PostgreSQL, schema {found} of {known}", remedy)
 
 
@@ -287,7 +287,7 @@ def _check_clickhouse(settings: Settings, seconds: float) -> Iterator[Finding]:
             found = check_contents(named, open_blobs(settings), began + seconds, reads=reads)
             yield _told("contents", found, "contents", _FROM_BACKUP)
     except QueryTimeout:
-        yield Finding("calls", "not all were looked at in the time given (--full looks at all)")
+        yield Finding("calls", "not all were checked in the time given (--full checks all)")
     except HeddleError as error:
         yield Finding("store", error.reason, "start ClickHouse, or correct the setting store", True)
     finally:
@@ -319,15 +319,15 @@ def _check_policies(folder: Path, ends: float) -> Iterator[Finding]:
         if not (folder / name / paths.SUMS).is_file():
             without_sums.append(name)
         if not (folder / name / "adapter_model.safetensors").is_file():
-            problems.append(f"{name} is without its weights")
+            problems.append(f"{name} has no weights")
         else:
             problems += [f"{name}/{file} is damaged" for file in paths.damaged_files(folder / name)]
     found = Looked(looked, len(named), problems)
     yield _told("policies", found, "adapters and checkpoints", "restore the last backup, or delete these steps")
     if without_sums:
         some = ", ".join(without_sums[:3]) + (" …" if len(without_sums) > 3 else "")
-        told = f"{len(without_sums)} without {paths.SUMS}, older than it or damaged: {some}"
-        yield Finding("checksums", told, f"take {paths.SUMS} out of the last backup, if it is there")
+        told = f"{len(without_sums)} without {paths.SUMS} (from an older version, or damaged): {some}"
+        yield Finding("checksums", told, f"restore {paths.SUMS} from the last backup, if it contains it")
 
 
 def _check_port(settings: Settings, served: bool, what: str, port: int, remedy: str) -> Finding:
@@ -339,9 +339,9 @@ def _check_port(settings: Settings, served: bool, what: str, port: int, remedy: 
         socket.create_server((settings.host, port), family=family).close()
     except OSError as error:
         if served:
-            return Finding(what, f"{where} is in use, and so is the data folder: heddle runs")
+            return Finding(what, f"{where} is in use, and so is the data folder: heddle is running")
         if port == settings.port and settings.control != "sqlite" and _is_heddle(where):
-            return Finding(what, f"{where} is in use: heddle runs")
+            return Finding(what, f"{where} is in use: heddle is running")
         return Finding(what, f"{where}: {error.strerror}", remedy, True)
     return Finding(what, f"{where} is free")
 
@@ -368,17 +368,19 @@ def _check_keys(settings: Settings) -> Iterator[Finding]:
     try:
         has_first_key = bool(settings.first_key())
     except BadSetting as error:
-        yield Finding("auth", str(error), "the server does not start with it", True)
+        yield Finding("auth", str(error), "correct this setting: the server does not start with it", True)
         return
     try:
         count = stores.usable_keys(settings)
     except HeddleError:
         return  # the finding about the database says it
     if not count and has_first_key:
-        yield Finding("auth", "on; the first key is made at the start")
+        yield Finding("auth", "on; the first key is created at startup")
     elif not count:
         where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
-        yield Finding("auth", "on, and there is no key", f"heddle keys create {where} --user NAME --scope admin", True)
+        yield Finding(
+            "auth", "on, but there are no keys", f"heddle keys create {where} --user NAME --scope admin", True
+        )
     else:
         yield Finding("auth", f"on, {count} usable keys")
 
@@ -389,7 +391,7 @@ def _check_model(settings: Settings) -> Finding:
     try:
         check_settings(settings)
     except HeddleError as error:
-        return Finding("model", error.reason, "the server does not start with it", True)
+        return Finding("model", error.reason, "correct this setting: the server does not start with it", True)
     return Finding("model", settings.model)
 
 

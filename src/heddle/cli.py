@@ -89,7 +89,7 @@ def _help(row: table.Row) -> str:
 @app.command()
 @_with_every_setting
 def serve(**flags: Any) -> None:
-    """Run the server; every flag can also be a HEDDLE_* variable or a line of the TOML file."""
+    """Run the server; every flag can also be set as a HEDDLE_* variable or in the TOML file."""
     settings = load_settings(**flags)
     # Imports make much and leave nothing: without the collector the start is a seventh shorter. `run` turns it on.
     gc.disable()
@@ -118,11 +118,11 @@ def demo(
     keep: Annotated[
         bool | None,
         typer.Option(
-            "--keep/--end", help="Keep the server running until Ctrl-C (the default in a terminal), or end it."
+            "--keep/--end", help="Keep the server running until Ctrl-C (the default in a terminal), or stop it."
         ),
     ] = None,
 ) -> None:
-    """Trace, chat, evaluate and train with the real SDKs on a server of its own, and show what came of it."""
+    """Trace, chat, evaluate and train with the real SDKs on a temporary server, and show the results."""
     from heddle.demo.run import run
 
     run(keep)
@@ -131,12 +131,12 @@ def demo(
 @app.command("mcp")
 def serve_mcp(
     project: Annotated[
-        str | None, typer.Option(help="entity/project where a tool names none. [HEDDLE_PROJECT]")
+        str | None, typer.Option(help="The default entity/project of the tools. [HEDDLE_PROJECT]")
     ] = None,
     server: Server = None,
-    key: Annotated[str | None, typer.Option(help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
+    key: Annotated[str | None, typer.Option(help="The API key, for stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
     http: Annotated[
-        int | None, typer.Option(help="Serve HTTP at this port (/mcp); callers send their own key.", min=1, max=65_535)
+        int | None, typer.Option(help="Serve HTTP on this port (/mcp); callers send their own key.", min=1, max=65_535)
     ] = None,
     host: Annotated[str, typer.Option(help="The address that --http listens on.")] = "127.0.0.1",
 ) -> None:
@@ -155,11 +155,11 @@ def serve_mcp(
 @app.command()
 def top(
     server: Server = None,
-    key: Annotated[str | None, typer.Option(help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")] = None,
+    key: Annotated[str | None, typer.Option(help="The API key, if a proxy requires one. [HEDDLE_API_KEY]")] = None,
     interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1, max=86_400)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval and exit.")] = False,
 ) -> None:
-    """Show what a running server does: requests, ingest, disk, jobs, engines, training."""
+    """Show what a running server is doing: requests, ingest, disk, jobs, engines, training."""
     from heddle.top import run
 
     run(server, key, interval, once)
@@ -168,18 +168,20 @@ def top(
 @app.command()
 def purge(
     subject: Annotated[str, typer.Argument(help="call, trace, thread, user, object or project.")],
-    name: Annotated[str, typer.Argument(help="The id of a call, trace or thread, a user, the name of an object.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="The id of a call, trace or thread, a user, or the name of an object.")
+    ] = "",
     project: Annotated[str | None, typer.Option(help="entity/project. [HEDDLE_PROJECT]")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     server: Server = None,
     key: Annotated[str | None, typer.Option(help="An admin key. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
 ) -> None:
-    """Remove what a subject left in a project of a running server for good; wait until it is done."""
+    """Permanently erase what a subject left in a project of a running server, and wait until it is done."""
     from heddle.remote import PROJECT_VARIABLE, Remote
 
     within = Remote(server, key).project(project or os.environ.get(PROJECT_VARIABLE, ""))
     what = f"the project {within.id}" if subject == "project" else f"{subject} {name!r} of {within.id}"
-    if not yes and not typer.confirm(f"Erase {what} for good?"):
+    if not yes and not typer.confirm(f"Permanently erase {what}?"):
         raise typer.Exit(1)
     job_id = within.post("/project/purge", subject=subject, id=name)["job_id"]
     while True:
@@ -213,21 +215,24 @@ def _read_period(text: str) -> float:
 @app.command("backup")
 def back_up(
     target: Annotated[
-        str, typer.Argument(help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz; {time} is the time.")
+        str,
+        typer.Argument(
+            help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz; {time} stands for the time."
+        ),
     ] = "heddle-backups/{time}",
     every: Annotated[
-        str | None, typer.Option(help="Stay, and make one so often: 1d, 12h, 30m.", metavar="TIME")
+        str | None, typer.Option(help="Keep running and make a backup at this interval: 1d, 12h, 30m.", metavar="TIME")
     ] = None,
     keep: Annotated[
-        int | None, typer.Option(help="Remove all but the newest, of those that {time} names.", min=1)
+        int | None, typer.Option(help="Keep this many of the newest backups with {time} in the name.", min=1)
     ] = None,
     verify: Annotated[
-        int, typer.Option(help="Restore every Nth into a temporary folder and check it; 0: none.", min=0)
+        int, typer.Option(help="Verify every Nth backup by restoring it into a temporary folder; 0: none.", min=0)
     ] = 1,
     data: Data = None,
     config: Config = None,
 ) -> None:
-    """Copy everything that is stored, consistently, also while the server runs, and try the copy out."""
+    """Make a consistent backup of everything that is stored, even while the server is running, and verify it."""
     from heddle.store import backup
 
     settings = load_settings(data=data, config=config)
@@ -248,14 +253,14 @@ def _tell_backup(told: str, is_failure: bool) -> None:
 
 @app.command()
 def restore(
-    source: Annotated[str | None, typer.Argument(help="What `heddle backup` made.")] = None,
+    source: Annotated[str | None, typer.Argument(help="A backup made by `heddle backup`.")] = None,
     before: Annotated[
-        int | None, typer.Option(help="Go back to the copy that an upgrade left: N of heddle.db.before-N.", metavar="N")
+        int | None, typer.Option(help="Restore the copy that an upgrade made: N of heddle.db.before-N.", metavar="N")
     ] = None,
     data: Data = None,
     config: Config = None,
 ) -> None:
-    """Put a backup into an empty data folder, or undo the upgrade of the one that is there."""
+    """Restore a backup into an empty data folder, or undo the upgrade of an existing one."""
     from heddle.store import backup
 
     settings = load_settings(data=data, config=config)
@@ -272,12 +277,12 @@ def restore(
 def check(
     context: typer.Context,
     budget: Annotated[
-        float, typer.Option(help="Seconds for looking at what is stored.", min=0.1, metavar="SECONDS")
+        float, typer.Option(help="Seconds to spend on checking stored data.", min=0.1, metavar="SECONDS")
     ] = 30.0,
-    full: Annotated[bool, typer.Option("--full", help="Look at all of it, however long it takes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Check all of it, however long it takes.")] = False,
     **flags: Any,
 ) -> None:
-    """Find problems of this installation and say how to fix them; exit code 1 if there are any."""
+    """Find problems with this installation and say how to fix them; exits with 1 if there are any."""
     if context.invoked_subcommand is not None:
         if any(value is not None for value in flags.values()):
             raise typer.BadParameter(f"`heddle check {context.invoked_subcommand}` takes no settings")
@@ -289,7 +294,7 @@ def check(
 
 @checking.command("vectors")
 def check_vectors(
-    file: Annotated[Path, typer.Argument(help="Recorded cases as JSON; what they expect may be missing.")],
+    file: Annotated[Path, typer.Argument(help="Recorded cases as JSON; expected values are optional.")],
 ) -> None:
     """Print what this installation computes for recorded losses and advantages, as one JSON object."""
     try:

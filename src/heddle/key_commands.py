@@ -54,7 +54,7 @@ def _day(micros: int | None) -> str:
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")]
 Expires = Annotated[
-    str | None, typer.Option("--expires", help="After which time it ends: 90d, 12h, 30m.", metavar="TIME")
+    str | None, typer.Option("--expires", help="How long the key is valid: 90d, 12h, 30m.", metavar="TIME")
 ]
 
 
@@ -64,22 +64,24 @@ def create_key(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            help="viewer, annotator, editor or admin: everywhere, or as editor:team in an entity, as "
-            "editor:team/website in a project; repeat for several; with delete as editor+delete. [editor+delete]"
+            help="viewer, annotator, editor or admin; editor:team limits the role to an entity, "
+            "editor:team/website to a project, and editor+delete adds a scope; repeat for several. [editor+delete]"
         ),
     ] = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="read, annotate, write, delete or admin; repeat for several.")
     ] = None,
-    entity: Annotated[str | None, typer.Option(help="Where roles and scopes count that name no place.")] = None,
-    project: Annotated[str | None, typer.Option(help="The same, for one entity/project.")] = None,
+    entity: Annotated[str | None, typer.Option(help="The entity of roles and scopes that specify no place.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="The entity/project of roles and scopes that specify no place.")
+    ] = None,
     expires: Expires = None,
     quiet: Quiet = False,
     data: Data = None,
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Create a key and show it once; also while the server is running."""
+    """Create a key and show it once; works while the server is running."""
     if entity and project:
         raise InvalidRequest("--entity and --project cannot be used together; give a place with each --role instead")
     words = [*(role or ()), "+".join(scope)] if scope else role or ["editor+delete"]
@@ -108,12 +110,12 @@ def list_keys(
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Show keys and people: what each may do, when it ends, when and from where it was used; never the key itself."""
+    """List keys and people with their roles, expiry and last use; the keys themselves are never shown."""
     found = asyncio.run(_open_keys(data=data, control=control, config=config).all())
     if as_json:
         print(json.dumps([_to_json(row) for row in found], indent=2))
         return
-    rows = [("id", "user", "roles", "made", "last used", "from", "state")]
+    rows = [("id", "user", "roles", "created", "last used", "from", "state")]
     for row in found:
         ends = "usable" if row.expires_at is None else f"until {_day(row.expires_at)}"
         ended = "expired" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
@@ -121,7 +123,7 @@ def list_keys(
         used = (_day(row.last_used_at), row.last_used_from or "")
         rows.append((row.id, row.user, " ".join(map(str, row.grants)), _day(row.created_at), *used, state))
     if len(rows) == 1:
-        print("There are no keys; make one with `heddle keys create`.")
+        print("There are no keys; create one with `heddle keys create`.")
         return
     print_table(rows)
 
@@ -135,20 +137,22 @@ def revoke_key(
 ) -> None:
     """Revoke a key; a running server notices within a second."""
     row = asyncio.run(_open_keys(data=data, control=control, config=config).revoke(key_id, _operator()))
-    print(f"revoked {row.id} of {row.user}" if row.revoked_at is None else f"{row.id} was revoked before")
+    print(f"revoked {row.id} of {row.user}" if row.revoked_at is None else f"{row.id} was already revoked")
 
 
 @commands.command("rotate")
 def rotate_key(
     key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
-    overlap: Annotated[str, typer.Option(help="How long the old secret counts: 24h, 30m.", metavar="TIME")] = "0s",
+    overlap: Annotated[
+        str, typer.Option(help="How long the old secret remains valid: 24h, 30m.", metavar="TIME")
+    ] = "0s",
     expires: Expires = None,
     quiet: Quiet = False,
     data: Data = None,
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Give a key a new secret, shown once; its id, roles and limits stay, and it lasts as long again as before."""
+    """Give a key a new secret, shown once; its id, roles and limits stay, and its lifetime starts anew."""
     store = _open_keys(data=data, control=control, config=config)
     life = None if expires is None else times.read_period(expires)
     key, row = asyncio.run(store.rotate(key_id, times.read_period(overlap), life, _operator()))

@@ -17,11 +17,11 @@ _NAMES = ("concurrency", "tokens_per_minute", "quotas")
 
 @commands.command("list")
 def show(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer of the server.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the server's response.")] = False,
     server: Server = None,
     key: Key = None,
 ) -> None:
-    """Show the limits that hold, and how much is used."""
+    """Show the limits in force, and how much of them is used."""
     from heddle.remote import Remote
 
     told = Remote(server, key).get("/v1/limits")
@@ -53,12 +53,14 @@ def change(
             help='"all requests 600/minute, opentelemetry bytes 2GiB/day, disk 50GiB", or none.', metavar="QUOTAS"
         ),
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Completions at the same time; 0: any.")] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens of completions per minute; 0: any.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Concurrent completions; 0: no limit.")] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(help="Tokens of completions per minute; 0: no limit.")
+    ] = None,
     server: Server = None,
     key: Key = None,
 ) -> None:
-    """Set limits of a project or key; those that are not named stay."""
+    """Set limits of a project or key; those not given stay unchanged."""
     from heddle.remote import Remote
 
     remote = Remote(server, key)
@@ -72,7 +74,7 @@ def change(
 
 @commands.command("clear")
 def clear(kind: Kind, name: Name, server: Server = None, key: Key = None) -> None:
-    """Let the limits of the settings hold again for a project or key."""
+    """Reset a project or key to the limits of the settings."""
     from heddle.remote import Remote
 
     told = Remote(server, key).put("/v1/limits", {"kind": kind, "name": name})

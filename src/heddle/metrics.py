@@ -160,12 +160,12 @@ def _http_rows() -> Iterator[MetricRow]:
         )  # fmt: skip
     yield MetricRow(
         "heddle_refused_total", COUNTER, "Requests and connections refused or aborted at a limit, by its setting.",
-        ("limit",), panels=(_rate("Requests", "Limits met per second", "ops", "limit"),),
+        ("limit",), panels=(_rate("Requests", "Refused at limits per second", "ops", "limit"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_quota_refused_total", COUNTER, "Requests beyond a quota of a project or key.",
         ("kind", "group", "unit"),
-        panels=(_rate("Requests", "Beyond quotas per second", "ops", "kind", "group", "unit"),),
+        panels=(_rate("Requests", "Refused by quotas per second", "ops", "kind", "group", "unit"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_quota_used", GAUGE, "Usage of a quota by the project or key that is closest to it.",
@@ -177,13 +177,13 @@ def _http_rows() -> Iterator[MetricRow]:
         ),
         alerts=(
             Alert("HeddleQuotaDiskAlmostFull", 'METRIC{unit="disk"} / heddle_quota_limit > 0.9', 10,
-                  "A project reaches its quota of disk soon; then its writes are refused"),
+                  "A project is close to its disk quota; beyond it, its writes are refused"),
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_quota_limit", GAUGE, "The quota of the project or key that is closest to it.",
+        "heddle_quota_limit", GAUGE, "The quota itself, for the project or key that is closest to it.",
         ("kind", "group", "unit", "period"),
-        panels=(_now("Requests", "Quota that is used most", "short", "kind", "group", "unit", "period", over="max"),),
+        panels=(_now("Requests", "Most used quota", "short", "kind", "group", "unit", "period", over="max"),),
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def _ingest_rows() -> Iterator[MetricRow]:
     )  # fmt: skip
     yield MetricRow(
         "heddle_store_writes_total", COUNTER, "Writes in all commits.",
-        panels=(_rate("Ingest", "Commits per second", "ops", legend="pieces of work"),),
+        panels=(_rate("Ingest", "Commits per second", "ops", legend="writes"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_store_written_bytes_total", COUNTER, "Bytes committed, as received.",
@@ -229,7 +229,7 @@ def _ingest_rows() -> Iterator[MetricRow]:
         panels=(_now("Ingest", "Write queue", "bytes", "instance"),),
         alerts=(
             Alert("HeddleWriteQueueFull", "METRIC / heddle_store_queue_limit_bytes > 0.5", 5,
-                  "The write queue of {{ $labels.instance }} is more than half full; a full one makes writers wait"),
+                  "The write queue of {{ $labels.instance }} is more than half full; writers wait when it is full"),
         ),
     )  # fmt: skip
     yield MetricRow(
@@ -246,7 +246,7 @@ def _disk_rows() -> Iterator[MetricRow]:
         alerts=(
             Alert("HeddleDatabaseAlmostFull",
                   'METRIC{part="database"} / on (instance) (heddle_database_limit_bytes > 0) > 0.9', 10,
-                  "The database of {{ $labels.instance }} is close to max_database_bytes; then writes are refused"),
+                  "The database of {{ $labels.instance }} will soon reach max_database_bytes; writes are refused then"),
         ),
     )  # fmt: skip
     yield MetricRow(
@@ -293,15 +293,15 @@ def _job_rows() -> Iterator[MetricRow]:
         alerts=(
             Alert("HeddleJobsWait",
                   'max by (kind) (METRIC{state="queued"}) > 0 unless max by (kind) (METRIC{state="running"}) > 0', 15,
-                  "Jobs of the kind {{ $labels.kind }} wait, and none runs"),
+                  "Jobs of the kind {{ $labels.kind }} are waiting, but none is running"),
         ),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_jobs_ended_total", COUNTER, "Jobs that ended at this server: succeeded, failed or cancelled.",
+        "heddle_jobs_ended_total", COUNTER, "Jobs that ended on this server: succeeded, failed or cancelled.",
         ("kind", "state"), panels=(_rate("Jobs", "Jobs ended per second", "ops", "kind", "state"),),
         alerts=(
             Alert("HeddleJobsFail", 'sum by (kind) (increase(METRIC{state="failed"}[30m])) > 3', 0,
-                  "Jobs of the kind {{ $labels.kind }} fail"),
+                  "Jobs of the kind {{ $labels.kind }} are failing"),
         ),
     )  # fmt: skip
     yield MetricRow(
@@ -311,23 +311,23 @@ def _job_rows() -> Iterator[MetricRow]:
     yield MetricRow(
         "heddle_monitor_calls_waiting", GAUGE, "Ended calls that monitors have not processed yet.",
         panels=(_now("Jobs", "Waiting", "short", legend="calls for monitors", over="max"),),
-        alerts=(Alert("HeddleMonitorsBehind", "max (METRIC) > 10000", 15, "Monitors do not keep up with the calls"),),
+        alerts=(Alert("HeddleMonitorsBehind", "max (METRIC) > 10000", 15, "Monitors cannot keep up with the calls"),),
     )  # fmt: skip
     yield MetricRow(
         "heddle_alert_rules", GAUGE, "Enabled alert rules by state: quiet, firing, or problem (cannot be judged).",
         ("state",), panels=(_now("Jobs", "Alert rules", "short", "state", over="max"),),
     )  # fmt: skip
     yield MetricRow(
-        "heddle_alert_messages_waiting", GAUGE, "Messages of alerts that have not been delivered yet.",
-        panels=(_now("Jobs", "Waiting", "short", legend="messages of alerts", over="max"),),
+        "heddle_alert_messages_waiting", GAUGE, "Alert messages that have not been delivered yet.",
+        panels=(_now("Jobs", "Waiting", "short", legend="alert messages", over="max"),),
         alerts=(
-            Alert("HeddleAlertsUndelivered", "max (METRIC) > 0", 60, "Messages of alerts wait for an hour already"),
+            Alert("HeddleAlertsUndelivered", "max (METRIC) > 0", 60, "Alert messages have been waiting for an hour"),
         ),
     )  # fmt: skip
     yield MetricRow(
         "heddle_alert_messages_total", COUNTER,
-        "Attempts to deliver messages of alerts: delivered, put_off (tried again later), or given_up.", ("outcome",),
-        panels=(_rate("Jobs", "Messages of alerts", "ops", "outcome"),),
+        "Attempts to deliver alert messages: delivered, put_off (tried again later), or given_up.", ("outcome",),
+        panels=(_rate("Jobs", "Alert messages", "ops", "outcome"),),
     )  # fmt: skip
 
 
@@ -354,7 +354,7 @@ def _inference_rows() -> Iterator[MetricRow]:
         ),
     )  # fmt: skip
     for name, sentence, title, buckets in (
-        ("seconds", "Time to the end of a completion.", "Duration (p95)", _COMPLETIONS),
+        ("seconds", "Time from the request to the end of a completion.", "Duration (p95)", _COMPLETIONS),
         ("first_token_seconds", "Time to the first token.", "Time to first token (p95)", _COMPLETIONS),
         ("inter_token_seconds", "Mean time between tokens of a completion.", "Time between tokens (p95)", _FAST[:-2]),
     ):
@@ -367,9 +367,9 @@ def _engine_rows() -> Iterator[MetricRow]:
         ("ready", GAUGE, "1 while the model is loaded.", "Ready", "short", ""),
         ("running", GAUGE, "Sequences that are being generated.", "Sequences", "short", "running"),
         ("waiting", GAUGE, "Sequences that wait for the engine.", "Sequences", "short", "waiting"),
-        ("kv_blocks", GAUGE, "Blocks of the KV cache.", "Keys and values", "short", "all"),
-        ("kv_blocks_used", GAUGE, "Blocks of the KV cache in use by sequences.", "Keys and values", "short", "used"),
-        ("kv_blocks_cached", GAUGE, "Blocks kept for prefix reuse; freed when sequences need them.", "Keys and values",
+        ("kv_blocks", GAUGE, "Blocks of the KV cache.", "KV cache", "short", "all"),
+        ("kv_blocks_used", GAUGE, "Blocks of the KV cache in use by sequences.", "KV cache", "short", "used"),
+        ("kv_blocks_cached", GAUGE, "Blocks kept for prefix reuse; freed when sequences need them.", "KV cache",
          "short", "cached"),
         ("resident_memory_bytes", GAUGE, "Memory of the engine's process.", "Memory", "bytes", ""),
         ("load_seconds", GAUGE, "Time to load the model.", "Loading", "s", ""),
@@ -383,8 +383,9 @@ def _engine_rows() -> Iterator[MetricRow]:
         ("prefix_hit_tokens_total", COUNTER, "Prompt tokens found in the prefix cache.", "Prefix cache", "short",
          "found"),
         ("preemptions_total", COUNTER, "Sequences that lost their memory to others and were computed again.",
-         "Given up", "ops", "preempted"),
-        ("aborted_total", COUNTER, "Sequences aborted because the client disconnected.", "Given up", "ops", "aborted"),
+         "Preempted and aborted", "ops", "preempted"),
+        ("aborted_total", COUNTER, "Sequences aborted because the client disconnected.",
+         "Preempted and aborted", "ops", "aborted"),
         ("steps_total", COUNTER, "Steps; each generates a token for every running sequence.",
          "Steps per second", "ops", ""),
         ("step_seconds_total", COUNTER, "Time in steps; its rate is the share of time in which the engine is busy.",
@@ -415,7 +416,7 @@ def _training_rows() -> Iterator[MetricRow]:
         panels=(_rate("Training", "Attempts lost", "ops"),),
         alerts=(
             Alert("HeddleTrainingDies", "increase(METRIC[1h]) > 2", 0,
-                  "Training processes of {{ $labels.instance }} die again and again"),
+                  "Training processes of {{ $labels.instance }} keep dying"),
         ),
     )  # fmt: skip
     for name, sentence, title in (
@@ -433,7 +434,7 @@ def _training_rows() -> Iterator[MetricRow]:
         f"1 while probs_corr is below {LOWEST_CORRELATION}: serving and training disagree.",
         alerts=(
             Alert("HeddleTrainingMismatch", "METRIC == 1", 5,
-                  "Serving and training at {{ $labels.instance }} compute different probabilities", "critical"),
+                  "Serving and training on {{ $labels.instance }} compute different probabilities", "critical"),
         ),
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def quotas(*, of_projects: bool) -> Kind:
         return show_quotas(found)
 
     stored = ', or "disk SIZE",' if of_projects else ""
-    return Kind(parse, f'"GROUP UNIT NUMBER/PERIOD"{stored} with commas between several, or none')
+    return Kind(parse, f'"GROUP UNIT NUMBER/PERIOD"{stored} separated by commas, or none')
 
 
 def describe(name: tuple[str, str]) -> str:

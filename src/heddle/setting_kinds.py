@@ -139,7 +139,7 @@ def several(pattern: str, allowed: str) -> Kind:
             raise ValueError
         return ",".join(found)
 
-    return Kind(parse, f"{allowed}, with commas between several, or none")
+    return Kind(parse, f"{allowed}, separated by commas, or none")
 
 
 def networks() -> Kind:
@@ -149,7 +149,7 @@ def networks() -> Kind:
         found = [word.strip() for word in value.split(",")]
         return "none" if found == ["none"] else ",".join(str(ipaddress.ip_network(word)) for word in found)
 
-    return Kind(parse, "IP addresses or networks such as 10.0.0.0/8, with commas between several, or none")
+    return Kind(parse, "IP addresses or networks such as 10.0.0.0/8, separated by commas, or none")
 
 
 ANY_ORIGIN = "any"
@@ -167,7 +167,7 @@ def origins() -> Kind:
             raise ValueError
         return ",".join(dict.fromkeys(found))
 
-    return Kind(parse, "origins such as https://app.example.com, with commas between several, any, or none")
+    return Kind(parse, "origins such as https://app.example.com, separated by commas, any, or none")
 
 
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
@@ -185,7 +185,7 @@ def providers() -> Kind:
             raise ValueError
         return "; ".join(entries)
 
-    return Kind(parse, "name=base_url,KEY_VARIABLE with ; between several, or none")
+    return Kind(parse, "name=base_url,KEY_VARIABLE entries separated by ;, or none")
 
 
 def read_group_roles(value: str) -> dict[str, tuple[Grant, ...]]:
@@ -211,7 +211,7 @@ def group_roles() -> Kind:
             raise ValueError
         return value.strip()
 
-    return Kind(parse, "group=role:place,role with ; between several, or none")
+    return Kind(parse, "group=role:place,role entries separated by ;, or none")
 
 
 def show_size(value: int) -> str:

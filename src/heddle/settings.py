@@ -77,7 +77,7 @@ class Settings:
     data: str = _row("./heddle-data", text("a folder"), "The folder that holds everything heddle stores.")
     store: str = _row("sqlite", address("clickhouse", "clickhouses", plain="sqlite"),
         "Where calls are kept: sqlite (in the data folder), or clickhouse://user:password@host:port/database.")
-    store_cluster: str = _row("none", text("a name of a cluster, or none"),
+    store_cluster: str = _row("none", text("a cluster name, or none"),
         "The ClickHouse cluster on which tables are replicated and distributed.")
     control: str = _row("sqlite", address("postgresql", plain="sqlite"),
         "Where everything but calls and files is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.")
@@ -123,7 +123,7 @@ class Settings:
             "none",
             "/",
         ),
-        "The address at which clients reach this server, for links; without keys, its host name is served, too.",
+        "The address at which clients reach this server, for links; without keys, its host name is allowed, too.",
     )
     trusted_proxies: str = _row("none", networks(),
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.")
@@ -178,7 +178,7 @@ class Settings:
     max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB),
         "The share of that memory for bodies from one address.")
     write_timeout: float = _row(60.0, number(0.1, 86_400, whole=False),
-        "How long a client may read nothing of its answer before the connection is closed.")
+        "How long a client may leave its response unread before the connection is closed.")
     max_event_streams: int = _row(16, number(1, 100_000),
         "How many event streams one key may have open at the same time (429 beyond).")
     max_metric_series: int = _row(10_000, number(1, 10_000_000),
@@ -212,8 +212,8 @@ class Settings:
         "When to load the model: with the first request, or at startup (/ready waits for it).")
     adapters: str = _row("none", several(r"[^=\s]+=\S.*", "name=folder"),
         "LoRA adapters (PEFT folders) to load at startup.")
-    adapter_roots: str = _row("auto", text("folders with commas between several, auto or any"),
-        "The folders below which /v1/load_lora_adapter may read; auto is any where no key is needed, otherwise none.")
+    adapter_roots: str = _row("auto", text("folders separated by commas, auto or any"),
+        "The folders below which /v1/load_lora_adapter may read; auto is any if no key is required, otherwise none.")
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
     scheduling: str = _row("fcfs", choice("fcfs", "priority"),
         "The order of requests: first come, first served, or by the field priority.")
@@ -245,20 +245,20 @@ class Settings:
     trace_inference: str = _row("off", choice("off", "on"),
         "on: record each completion that names a project as a call in that project.")
     inference_project_concurrency: int = _row(0, number(0, 1_000_000),
-        "How many completions of one project may run at the same time (429 beyond); 0: any.")
+        "How many completions of one project may run at the same time (429 beyond); 0: no limit.")
     inference_key_concurrency: int = _row(0, number(0, 1_000_000),
-        "How many completions of one key may run at the same time (429 beyond); 0: any.")
+        "How many completions of one key may run at the same time (429 beyond); 0: no limit.")
     inference_project_tokens_per_minute: int = _row(0, number(0, 10**12),
-        "Tokens of prompts and answers that one project may use per minute (429); 0: any.")
+        "Tokens of prompts and answers that one project may use per minute (429); 0: no limit.")
     inference_key_tokens_per_minute: int = _row(0, number(0, 10**12),
-        "Tokens of prompts and answers that one key may use per minute (429); 0: any.")
+        "Tokens of prompts and answers that one key may use per minute (429); 0: no limit.")
     project_quotas: str = _row("none", quotas(of_projects=True),
         "What each project without quotas of its own may send (429 beyond) and store (507 beyond).")
     key_quotas: str = _row("none", quotas(of_projects=False),
         "What each key without quotas of its own may send (429 beyond).")
     providers: str = _row("none", providers(),
         "Model servers that /completions/create may call, each with the variable that holds its key.")
-    image_provider: str = _row("none", text("a name of providers, or none"),
+    image_provider: str = _row("none", text("the name of a provider, or none"),
         "The provider that /image/create uses for models named without one.")
 
     training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
@@ -299,7 +299,7 @@ class Settings:
         "How many evaluation jobs of one project may wait or run (429 beyond).")
 
     alert_interval: float = _row(30.0, number(0.1, 86_400, whole=False),
-        "How often alert rules are evaluated, in seconds.")
+        "How often alert rules are evaluated.")
     alert_webhooks: str = _row("none", several(r"https?://[^\s/]\S*", "addresses that begin with https:// or http://"),
         "Where alerts may be sent; an address must be one of these or lie below one.")
     alert_emails: str = _row(

@@ -131,7 +131,7 @@ def _disk(now: Look) -> Iterator[tuple[str, str]]:
     free, disk = now.sum("heddle_disk_free_bytes"), now.sum("heddle_disk_size_bytes")
     yield "disk", ", ".join([*parts, f"free {_size(free)} of {_size(disk)}"])
     ages = [f"{found['outcome']} {_duration(time.time() - at)} ago" for found, at in now.find(_BACKUP)]
-    yield "backup", ", ".join(ages or ["none made by heddle backup"])
+    yield "backup", ", ".join(ages or ["none yet"])
 
 
 def _jobs(change: Change) -> Iterator[tuple[str, str]]:
@@ -139,7 +139,7 @@ def _jobs(change: Change) -> Iterator[tuple[str, str]]:
     calls, messages = (change.now.sum(f"heddle_{word}_waiting") for word in ("monitor_calls", "alert_messages"))
     yield "jobs", ", ".join(jobs or ["none open"])
     firing = change.now.sum("heddle_alert_rules", state="firing")
-    yield "waiting", f"calls for monitors {calls:.0f}, messages of alerts {messages:.0f}; alerts firing {firing:.0f}"
+    yield "waiting", f"calls for monitors {calls:.0f}, alert messages {messages:.0f}; alerts firing {firing:.0f}"
 
 
 def _engines(change: Change) -> Iterator[tuple[str, str]]:
@@ -153,7 +153,7 @@ def _engines(change: Change) -> Iterator[tuple[str, str]]:
         blocks, used = (now.sum(f"heddle_engine_kv_blocks{word}", model=model) for word in ("", "_used"))
         first = change.quantile(0.95, "heddle_inference_first_token_seconds", model=model)
         tokens = f"tokens in {_rate(taken)}, out {_rate(made)}, first token p95 {_duration(first)}"
-        share = f"keys and values {100 * used / blocks if blocks else 0:.0f} %"
+        share = f"KV cache {100 * used / blocks if blocks else 0:.0f} %"
         yield "engine", f"{model}: {running:.0f} running, {waiting:.0f} waiting, {tokens}, {share}"
 
 

@@ -83,7 +83,7 @@ def test_it_is_stored_once_under_another_name(archive: Path, target: HeddleProce
         assert found["op_name"] == f"weave:///{NEW}/op/ask:abc" and found["inputs"]["number"] == number
         assert found["inputs"]["see"] == f"weave:///{NEW}/object/words:abc" and found["inputs"]["text"] == "x" * 2000
     again = heddle(*words)
-    assert again.returncode == 0 and f"calls: 0 stored, {CALLS} there already" in again.stdout, again.stdout
+    assert again.returncode == 0 and f"calls: 0 stored, {CALLS} already there" in again.stdout, again.stdout
     assert stored(target, key, NEW) == calls
     assert list((target.data / "imports").iterdir()) == []
 

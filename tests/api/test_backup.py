@@ -141,7 +141,7 @@ def test_a_missing_content_is_named_and_everything_else_is_answered(tmp_path: Pa
         assert found["c0"] == {"text": "x" * 10} and found["c2"] == {"text": "x" * 20}
         assert "is missing" in found["c1"]["missing"]
         checked = heddle("check", "--data", data, "--port", process.port)
-        assert checked.returncode == 1 and "1 of 1 contents looked at, 1 wrong" in checked.stdout
+        assert checked.returncode == 1 and "1 of 1 contents checked, 1 wrong" in checked.stdout
         done = heddle("backup", tmp_path / "copy", "--data", data)
         assert done.returncode == 0 and "1 contents that the database names are missing" in done.stdout
 
@@ -163,10 +163,10 @@ def test_nothing_to_back_up(tmp_path: Path) -> None:
 def test_check_finds_a_sound_installation(tmp_path: Path, server: HeddleProcess) -> None:
     done = heddle("check", "--data", tmp_path / "data", "--port", 0)
     assert done.returncode == 0, done.stdout
-    assert "heddle check: all is well" in done.stdout
+    assert "heddle check: no faults" in done.stdout
     beside = heddle("check", "--data", server.data, "--port", server.port)
     assert beside.returncode == 0, beside.stdout
-    assert "heddle runs" in " ".join(beside.stdout.split())
+    assert "heddle is running" in " ".join(beside.stdout.split())
 
 
 @pytest.mark.thorough
@@ -179,9 +179,9 @@ def test_check_names_each_fault_and_how_to_mend_it(tmp_path: Path, server: Heddl
     database.close()
     for words, fault, mend in (
         (("--data", tmp_path / "damaged"), "not a database", "restore the last backup"),
-        (("--data", tmp_path / "newer"), "of a newer heddle", "upgrade heddle"),
+        (("--data", tmp_path / "newer"), "from a newer version of heddle", "upgrade heddle"),
         (("--data", tmp_path / "new", "--port", server.port), "in use", "--port"),
-        (("--data", tmp_path / "new", "--auth", "on"), "there is no key", "heddle keys create"),
+        (("--data", tmp_path / "new", "--auth", "on"), "there are no keys", "heddle keys create"),
         (("--data", tmp_path / "new", "--host", "0.0.0.0", "--auth", "off"), "off", "only on a loopback address"),
     ):
         port = () if "--port" in words else ("--port", 0)
@@ -222,14 +222,14 @@ def test_check_looks_at_stores_elsewhere(tmp_path: Path) -> None:
         beside = heddle(*words, **settings)
         text = " ".join(beside.stdout.split())
         assert beside.returncode == 0, text
-        assert "calls 3 of 3 tables looked at" in text and "contents 2 of 2 contents looked at" in text
-        assert re.search(r"control tables (\d+) of \1 tables looked at", text), text
+        assert "calls 3 of 3 tables checked" in text and "contents 2 of 2 contents checked" in text
+        assert re.search(r"control tables (\d+) of \1 tables checked", text), text
         for path in (tmp_path / "data" / "files").glob("??/*"):
             path.write_bytes(b"changed")
     with sa.create_engine(settings["control"].replace("postgresql://", "postgresql+psycopg://")).begin() as connection:
         connection.execute(sa.text("DROP INDEX files_by_blob"))
     damaged = heddle(*words, **settings)
-    assert damaged.returncode == 1 and "2 of 2 contents looked at, 2 wrong" in damaged.stdout, damaged.stdout
+    assert damaged.returncode == 1 and "2 of 2 contents checked, 2 wrong" in damaged.stdout, damaged.stdout
     assert "the index files_by_blob is missing" in damaged.stdout
 
 

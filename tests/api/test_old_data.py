@@ -46,7 +46,7 @@ def test_it_opens_and_answers_as_before(recording: Path, tmp_path: Path) -> None
             answers = old_data.ask_everything(client, tenant, told["answers"])
     if kind == "sqlite":
         checked = heddle("check", "--full", "--port", 0, "--data", tmp_path / "data")
-        assert re.search(r"(\d+) of \1 rules looked at", checked.stdout) and "wrong" not in checked.stdout
+        assert re.search(r"(\d+) of \1 rules checked", checked.stdout) and "wrong" not in checked.stdout
     compared = {name: (status, _read(text)) for name, (status, text) in told["answers"].items() if name not in CHANGED}
     assert len(compared) >= 90
     changed = {

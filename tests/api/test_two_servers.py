@@ -75,7 +75,7 @@ def test_check_looks_at_every_store_beside_a_running_server(servers: Servers) ->
     server = servers[0]
     settings = {name: str(value) for name, value in server.settings.items()}
     sound = heddle("check", "--data", server.data, "--port", server.port, **settings)
-    assert sound.returncode == 0 and "heddle runs" in sound.stdout, sound.stdout
+    assert sound.returncode == 0 and "heddle is running" in sound.stdout, sound.stdout
     assert settings["files"] in " ".join(sound.stdout.split())
     wrong = heddle("check", "--data", server.data, "--port", 0, **settings | {"files": "s3://no-such-bucket/x"})
     assert wrong.returncode == 1 and "files" in wrong.stdout and "1 fault" in wrong.stdout, wrong.stdout

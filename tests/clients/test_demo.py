@@ -107,10 +107,10 @@ def test_the_demo_shows_everything_and_serves_until_told_to_stop(tmp_path: Path)
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if line.startswith("The server stays: "):
+            if line.startswith("The server keeps running: "):
                 break
         text = "".join(lines)
-        assert "Traceback" not in text and lines[-1].startswith("The server stays: "), text
+        assert "Traceback" not in text and lines[-1].startswith("The server keeps running: "), text
         check_traces(text)
         check_chats(text)
         check_learning(text)

@@ -91,11 +91,11 @@ def test_nothing_is_looked_at_without_time(database: Path, monkeypatch: pytest.M
         ("DELETE FROM body_out WHERE rid = 3", "1 ended calls without their output"),
         ("DELETE FROM body_in WHERE rid < 3", "2 started calls without their inputs"),
         ("INSERT INTO call_refs VALUES (1, 1, 0, 999)", "1 rows of call_refs without their call"),
-        ("DELETE FROM call_blocks", "4 sums of call_blocks that are wrong"),
-        ("INSERT INTO tables VALUES (0, 9, 'p', 'd', 5, 1, 0)", "1 tables of rows that lack a part"),
-        ("UPDATE object_versions SET val = '{\"n\": 2}'", "1 objects that are damaged"),
-        ("UPDATE table_rows SET val = '{\"n\": '", "2 rows of tables that are damaged"),
-        ("DELETE FROM table_rows WHERE number = 2", "1 rows of tables that are missing"),
+        ("DELETE FROM call_blocks", "4 wrong sums of call_blocks"),
+        ("INSERT INTO tables VALUES (0, 9, 'p', 'd', 5, 1, 0)", "1 tables of rows with missing parts"),
+        ("UPDATE object_versions SET val = '{\"n\": 2}'", "1 damaged objects"),
+        ("UPDATE table_rows SET val = '{\"n\": '", "2 damaged table rows"),
+        ("DELETE FROM table_rows WHERE number = 2", "1 missing table rows"),
     ],
 )
 def test_rows_that_do_not_belong_together_are_counted(database: Path, statement: str, found: str) -> None:
@@ -296,7 +296,7 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
     assert damage_at(32 + (frames - 2) * frame + 30) == (32 + (frames - 2) * frame, 2)
     last = 32 + (frames - 1) * frame
     assert damage_at(last + 30) == (last, 1), "the end of a crash looks the same"
-    told = f"the last write in heddle.db-wal, at byte {last}, is not whole: cut off by a crash, or lost"
+    told = f"the last write in heddle.db-wal, at byte {last}, is incomplete: cut off by a crash, or lost"
     assert str(find_log_damage(database)) == told
     assert damage_at(17) == (32, 6), "the header"
     log.write_bytes(content)
@@ -355,7 +355,7 @@ def test_a_file_whose_log_lost_acknowledged_writes_is_not_opened_and_stays_as_it
         log.seek(32 + 24 + 100)
         log.write(b"\xff" * 8)
     before = [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")]
-    found = "heddle.db-wal is damaged at byte 32, and 3 acknowledged writes behind it are lost; .*truncate -s 32 "
+    found = "heddle.db-wal is damaged at byte 32, and 3 acknowledged writes after it are lost; .*truncate -s 32 "
     with pytest.raises(HeddleError, match=found):
         open_file(Settings(data=str(damaged), durability="full"), damaged / "heddle.db")
     assert [(damaged / name).read_bytes() for name in ("heddle.db", "heddle.db-wal")] == before

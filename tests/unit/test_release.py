@@ -58,7 +58,7 @@ def test_what_cannot_be_released_is_refused(clone: Path) -> None:
         told = release(clone, version, "--commit")
         assert told.returncode == 1 and why in told.stderr
     git(clone, "tag", "v9.9.9")
-    assert "there already" in release(clone, "9.9.9", "--commit").stderr
+    assert "already exists" in release(clone, "9.9.9", "--commit").stderr
     (clone / "README.md").write_text("changed")
     told = release(clone, "9.9.8", "--commit")
     assert told.returncode == 1 and "not committed" in told.stderr and "README.md" in told.stderr

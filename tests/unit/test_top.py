@@ -49,5 +49,5 @@ def test_every_part_has_its_line() -> None:
     assert rows["requests"] == "251/s, refused 1.0/s, failed 0.0/s, at a limit 0.0/s"
     assert rows["  calls"] == "251/s, p50 -, p95 -"
     assert rows["jobs"] == "replay 1 running" and rows["disk"].startswith("write ahead log 3.0 KiB, free 0 B")
-    assert "out 25.0/s" in rows["engine"] and rows["engine"].endswith("keys and values 25 %")
-    assert rows["training"].startswith("steps 2.0/s") and rows["backup"] == "none made by heddle backup"
+    assert "out 25.0/s" in rows["engine"] and rows["engine"].endswith("KV cache 25 %")
+    assert rows["training"].startswith("steps 2.0/s") and rows["backup"] == "none yet"

@@ -12,17 +12,21 @@ FailIf = Annotated[
     list[str] | None,
     typer.Option(
         "--fail-if",
-        help="A regression, such as 'score < -0.02' (the difference to the baseline); repeat for several.",
+        help="A regression, such as 'score < -0.02' (the difference from the baseline); repeat for several.",
         metavar="CONDITION",
     ),
 ]
 Where = Annotated[
-    str | None, typer.Option("--project", help="entity/project; else the one of a full ref. [HEDDLE_PROJECT]")
+    str | None, typer.Option("--project", help="entity/project; by default that of a full ref. [HEDDLE_PROJECT]")
 ]
-Junit = Annotated[str | None, typer.Option("--junit", help="Write JUnit XML here.", metavar="FILE")]
-JsonFile = Annotated[str | None, typer.Option("--json", help="Write everything as JSON here.", metavar="FILE")]
-Markdown = Annotated[str | None, typer.Option("--markdown", help="Write the table as Markdown here.", metavar="FILE")]
-Sarif = Annotated[str | None, typer.Option("--sarif", help="Write failed conditions as SARIF here.", metavar="FILE")]
+Junit = Annotated[str | None, typer.Option("--junit", help="Write JUnit XML to this file.", metavar="FILE")]
+JsonFile = Annotated[str | None, typer.Option("--json", help="Write everything as JSON to this file.", metavar="FILE")]
+Markdown = Annotated[
+    str | None, typer.Option("--markdown", help="Write the table as Markdown to this file.", metavar="FILE")
+]
+Sarif = Annotated[
+    str | None, typer.Option("--sarif", help="Write failed conditions as SARIF to this file.", metavar="FILE")
+]
 
 
 @commands.command("run")
@@ -32,13 +36,15 @@ def run(
         str, typer.Option(help="A stored model (name, name:version, ref), or one that the server serves.")
     ],
     baseline: Annotated[
-        str, typer.Option(help="A run's id, `latest` (the first run becomes it), or a model to evaluate.")
+        str, typer.Option(help="A run's id, `latest` (the first run becomes the baseline), or a model to evaluate.")
     ] = "latest",
     fail_if: FailIf = None,
     project: Where = None,
-    temperature: Annotated[float | None, typer.Option(help="Of models that are served, not stored; else 0.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Of models that are served, not stored.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that one run may take.", min=0)] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="The temperature of a served model, not of a stored one; 0 by default.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens of an answer of a served model.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="The most seconds a run may take.", min=0)] = None,
     junit: Junit = None,
     json_file: JsonFile = None,
     markdown: Markdown = None,
@@ -58,7 +64,7 @@ def run(
 @commands.command("compare")
 def compare_runs(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
-    baseline: Annotated[str, typer.Argument(help="The id of the run that it is compared with.")],
+    baseline: Annotated[str, typer.Argument(help="The id of the run to compare it with.")],
     fail_if: FailIf = None,
     project: Where = None,
     junit: Junit = None,

@@ -151,7 +151,7 @@ def report_markdown(title: str, comparison: Comparison, verdicts: Sequence[Verdi
     lines += [f"| {' | '.join(map(_escape_markdown, _cells(measured)))} |" for measured in comparison.distinct]
     lines += ["", _rows_sentence(comparison)]
     if comparison.is_first:
-        lines += ["", "The first run that ended well: it is the baseline from now on."]
+        lines += ["", "This is the first successful run; it is the baseline from now on."]
     items = [_escape_markdown(warning) for warning in comparison.warnings]
     for verdict in verdicts:
         mark = "❌ failed" if verdict.has_failed else "✅ passed"
@@ -305,7 +305,7 @@ def _report(
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     with suppress(SystemExit):  # of rich, where nobody reads: that decides nothing
         if comparison.is_first:
-            console.print(f"run {comparison.run_id}: the first that ended well, so it is the baseline from now on")
+            console.print(f"run {comparison.run_id}: the first successful run; it is the baseline from now on")
         else:
             console.print(f"run {comparison.run_id}, baseline {comparison.baseline_id}")
         print_report(title, comparison, verdicts, console)

@@ -144,7 +144,7 @@ def read_failure(project: Project, run_id: str) -> str:
     failed = {"$expr": {"$eq": [{"$getField": "summary.weave.status"}, {"$literal": "error"}]}}
     chosen = {"filter": {"parent_ids": [run_id]}, "query": failed, "columns": ["exception"], "limit": 1}
     found = project.lines("/calls/stream_query", **chosen)
-    return str(found[0]["exception"]) if found else "no reason is stored"
+    return str(found[0]["exception"]) if found else "no reason was stored"
 
 
 def list_runs(project: Project, ref: str | None = None, status: str | None = None, limit: int = 20) -> list[Json]:

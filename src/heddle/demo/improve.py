@@ -183,7 +183,7 @@ def demonstrate(project: Project, say: Callable[[str], None]) -> Json:
         found = _improve(shown, seed, say)
         if found["outcome"] == "promoted":
             shown.serve(NUMBERS[::5])
-            say(f"watched: {sum(shown.wait_for_scores(120)[100:]) / 20:.2f} is the mean of 20 new answers")
+            say(f"watched: the mean of 20 new answers is {sum(shown.wait_for_scores(120)[100:]) / 20:.2f}")
             shown.trace_wrong_answers(20)
             found = shown.wait(str(found["id"]), "ended_at")
             say(f"{found['outcome']}: {found['reason']}")
@@ -196,7 +196,7 @@ def _improve(shown: Demonstration, seed: int, say: Callable[[str], None]) -> Jso
     """Plant a weakness and train it away; returns the improvement once its outcome is known."""
     began = time.monotonic()
     shown.plant(seed=seed)
-    say(f"planted: {shown.name} step {shown.read_step()} says maybe where it is asked for even or odd")
+    say(f"planted: {shown.name} step {shown.read_step()} says maybe when asked whether a number is even or odd")
     scorer, exam = shown.prepare()
     shown.serve(NUMBERS)
     scores = shown.wait_for_scores(len(NUMBERS))
@@ -205,5 +205,5 @@ def _improve(shown: Demonstration, seed: int, say: Callable[[str], None]) -> Jso
     results = {step["name"]: step["result"] for step in found["steps"]}
     for part in ("held_out", "general"):
         say(f"{part}: {results['baseline'][part]['score']:.3f} -> {results['gate'][part]['score']:.3f}")
-    say(f"{found['outcome']}: the name means step {shown.read_step()}, after {time.monotonic() - began:.0f} s")
+    say(f"{found['outcome']}: the name points to step {shown.read_step()}, after {time.monotonic() - began:.0f} s")
     return found

@@ -232,7 +232,7 @@ def show_training(programs: Programs, address: str, console: Console) -> tuple[s
     model = made["model"]
     before = _evaluate(programs, address, f"{model['address']}:step0")
     console.print(
-        f"Asked to say yes, no or maybe it gets a reward of {before['reward']:.2f} "
+        f"Asked to say yes, no or maybe, it gets a reward of {before['reward']:.2f} "
         f"(yes 0.5, no 0.75, maybe 1): {before['answers']} answers to {before['questions']} questions."
     )
     steps = _teach(programs.lines("heddle.demo.teach", address, PROJECT, NAME, str(STEPS)), console)
@@ -298,7 +298,7 @@ def run(keep: bool | None) -> None:
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder, run_server(Path(folder)) as (server, address):
         programs, stored = Programs(address, Path(folder)), Remote(address).project(PROJECT)
-        _say(console, 1, f"a server of its own: {address}")
+        _say(console, 1, f"a temporary server: {address}")
         if lacking:
             _show_example(stored, console)
             more = "drives the unmodified weave, OpenAI and OpenTelemetry SDKs, chats with a model and trains it"
@@ -307,13 +307,15 @@ def run(keep: bool | None) -> None:
         else:
             _show_everything(programs, stored, address, console)
         if keep or (keep is None and sys.stdin.isatty() and sys.stdout.isatty()):
-            console.print(f"\nThe server stays: {address}/ (project {PROJECT}). Ctrl-C ends it and deletes its folder.")
+            console.print(
+                f"\nThe server keeps running: {address}/ (project {PROJECT}). Ctrl-C stops it and deletes its folder."
+            )
             try:
                 server.wait()
             except KeyboardInterrupt:
                 print()
         else:
-            console.print("\nThe server ends here; `heddle demo --keep` leaves it running, to look around.")
+            console.print("\nThe server stops here; `heddle demo --keep` keeps it running so that you can look around.")
 
 
 def _show_example(stored: Project, console: Console) -> None:
@@ -322,7 +324,7 @@ def _show_example(stored: Project, console: Console) -> None:
     stored.post("/_ui/api/projects/example")
     _say(console, 3, "what heddle stored, read back through its API")
     show(stored, console)
-    _say(console, 4, "all of it to look at", space=True)
+    _say(console, 4, "where to see all of it", space=True)
     pages = pages_of(stored.remote.server)
     links = _links(stored, pages) | {"the evaluation": f"{pages}/evaluations"}
     for of_programs in ("the conversations", "try the model"):
@@ -332,7 +334,7 @@ def _show_example(stored: Project, console: Console) -> None:
 
 def _show_everything(programs: Programs, stored: Project, address: str, console: Console) -> None:
     """The traced program, chats, spans, training and the regression test."""
-    _say(console, 2, "a program traced by the unmodified weave SDK, which knows nothing but that address")
+    _say(console, 2, "a program traced by the unmodified weave SDK, which needs only that address")
     list(programs.lines("heddle.demo.program", PROJECT))
     _say(console, 3, "chats with the small model that heddle serves, through the unmodified OpenAI SDK")
     table = Table("chat", "asked", "answered", "tokens", box=None)
@@ -341,17 +343,17 @@ def _show_everything(programs: Programs, stored: Project, address: str, console:
     console.print(table)
     _say(console, 4, "what heddle stored, the chats included, read back through its API")
     show(stored, console)
-    _say(console, 5, "an agent that knows OpenTelemetry only: its spans are calls like all others", space=True)
+    _say(console, 5, "an agent that uses only OpenTelemetry: its spans become calls like any others", space=True)
     list(programs.lines("heddle.demo.spans", address, PROJECT, THREAD))
     show_thread(stored, THREAD, console)
-    _say(console, 6, "the small model is taught: evaluated, trained by rewards alone, evaluated again", space=True)
+    _say(console, 6, "the small model learns: evaluated, trained by rewards alone, evaluated again", space=True)
     first, last = show_training(programs, address, console)
     _say(console, 7, "a regression test: the server evaluates the new policy and the old one, row by row", space=True)
     list(programs.lines("heddle.demo.evaluate", PROJECT, EVALUATION))
     words = ("--project", PROJECT, "--model", last, "--baseline", first, "--fail-if", "score < 0")
     for line in programs.lines("heddle", "eval", "run", EVALUATION, *words, "--server", address):
         console.print(escape(line.rstrip()), soft_wrap=True)
-    _say(console, 8, "all of it to look at", space=True)
+    _say(console, 8, "where to see all of it", space=True)
     show_links(_links(stored, pages_of(address)), console)
 
 

@@ -128,7 +128,7 @@ class Jobs(Runner[JobRow]):
         """Queue what was at work when the last server ended, where one owns all, and take jobs."""
         left = await self._rows.put_back_all()
         if left:
-            self.logger.info("%d evaluation jobs go on that an earlier server had begun", left)
+            self.logger.info("%d evaluation jobs that an earlier server started will continue", left)
         await super().start()
 
     async def submit(

@@ -18,47 +18,45 @@ Id = Annotated[str, typer.Argument(help="The id of an improvement.", metavar="ID
 @commands.command("start")
 def start(
     model: Annotated[str, typer.Argument(help="The name of a trainable model of the project.")],
-    scorer: Annotated[list[str], typer.Option(help="What the reward is: a scorer's name, name:version or ref.")],
+    scorer: Annotated[list[str], typer.Option(help="The scorer that gives the reward: name, name:version or ref.")],
     project: Where = None,
     base_model: Annotated[
-        str | None, typer.Option(help="Make the model from this one where it is not there yet.")
+        str | None, typer.Option(help="Create the model from this base model if it does not exist.")
     ] = None,
-    op: Annotated[list[str] | None, typer.Option(help="Weak calls are of this op.")] = None,
-    query: Annotated[str | None, typer.Option(help="Weak calls fit this query (JSON).")] = None,
-    error_group: Annotated[str | None, typer.Option(help="Weak calls failed with this error.")] = None,
-    monitor: Annotated[str | None, typer.Option(help="Weak calls were scored by this monitor ...")] = None,
+    op: Annotated[list[str] | None, typer.Option(help="Select weak calls of this op.")] = None,
+    query: Annotated[str | None, typer.Option(help="Select weak calls that match this query (JSON).")] = None,
+    error_group: Annotated[str | None, typer.Option(help="Select weak calls that failed with this error.")] = None,
+    monitor: Annotated[str | None, typer.Option(help="Select weak calls that were scored by this monitor ...")] = None,
     scored_by: Annotated[str | None, typer.Option(help="... or by this scorer (its name) ...")] = None,
     below: Annotated[float | None, typer.Option(help="... below this bound.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many of the newest weak calls.")] = 1000,
+    limit: Annotated[int, typer.Option(help="Use at most this many of the newest weak calls.")] = 1000,
     column: Annotated[
-        list[str] | None, typer.Option(help="A column of the rows from a path in the call.", metavar="NAME=PATH")
+        list[str] | None, typer.Option(help="A column of the rows, read from a path in the call.", metavar="NAME=PATH")
     ] = None,
     general: Annotated[
         str | None, typer.Option(help="An evaluation that must not get worse: name, name:version or ref.")
     ] = None,
-    held_out: Annotated[float, typer.Option(help="The share of chats that training never sees.")] = 0.3,
-    seed: Annotated[int, typer.Option(help="Of the split and of all sampling.")] = 0,
-    steps: Annotated[int, typer.Option(help="At most so many training jobs.")] = 30,
+    held_out: Annotated[float, typer.Option(help="The share of chats that is held out from training.")] = 0.3,
+    seed: Annotated[int, typer.Option(help="The seed of the split and of all sampling.")] = 0,
+    steps: Annotated[int, typer.Option(help="Run at most this many training jobs.")] = 30,
     chats: Annotated[int, typer.Option(help="Chats per training job.")] = 8,
     answers: Annotated[int, typer.Option(help="Answers per chat.")] = 8,
-    max_tokens: Annotated[int | None, typer.Option(help="Of an answer.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the training jobs.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens of an answer.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The learning rate of the training jobs.")] = None,
     judge: Annotated[
-        str | None, typer.Option("--ruler", help="Rewards by RULER: the judge, a served model or provider/model.")
+        str | None, typer.Option("--ruler", help="Reward by RULER with this judge: a served model or provider/model.")
     ] = None,
     budget: Annotated[float, typer.Option(help="CPU seconds before the gate.")] = 3600.0,
-    watch: Annotated[str | None, typer.Option(help="After the promotion: take it back by this monitor ...")] = None,
+    watch: Annotated[str | None, typer.Option(help="Roll the promotion back if, by this monitor, ...")] = None,
     watch_below: Annotated[
-        float | None, typer.Option(help="... when the mean of its newest scores falls below this.")
+        float | None, typer.Option(help="... the mean of the newest scores falls below this.")
     ] = None,
-    watch_calls: Annotated[int, typer.Option(help="So many scores decide.")] = 20,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Follow it until the promotion or the refusal.")
-    ] = True,
+    watch_calls: Annotated[int, typer.Option(help="How many scores that mean is of.")] = 20,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it is promoted or refused.")] = True,
     server: Server = None,
     key: Key = None,
 ) -> None:
-    """Start an improvement; ends with 0 when it was promoted, 1 when the gate refused it, 2 when it failed."""
+    """Start an improvement; exits with 0 if it was promoted, 1 if the gate refused it, 2 if it failed."""
     from heddle.improve import program
 
     weak: Json = {"error_group": error_group, "monitor": monitor, "scorer": scored_by, "below": below, "limit": limit}
@@ -102,7 +100,7 @@ def stop(improvement: Id, project: Where = None, server: Server = None, key: Key
 
 @commands.command("demo")
 def demo(project: Where = None, server: Server = None, key: Key = None) -> None:
-    """Plant a weakness in a copy of heddle-tiny, improve it, and have it taken back by a regression (10 minutes)."""
+    """Plant a weakness in a copy of heddle-tiny, improve it, and let a regression roll it back (10 minutes)."""
     from heddle.improve import program
 
     program.demonstrate(Place(project, server, key))

@@ -414,7 +414,7 @@ class Improvements:
         if average is not None and len(scores) >= watch.calls and average < watch.below:
             reason = (
                 f"The newest {len(scores)} scores of {watch.monitor} have a mean of {average:.3g}, below "
-                f"{watch.below:g}: the name means step {old} again"
+                f"{watch.below:g}: the name points to step {old} again"
             )
             await self._training.models.roll_back(loop.model, old)
             return {"scores": len(scores), "mean": average, "rolled_back": True, "reason": reason}

@@ -240,7 +240,7 @@ class SharedLimits:
             async with self._turn:
                 await self._rows.give_back(place, names, decide)
         except HeddleError as error:
-            logger.warning("the slot of a completion is not released before its lease ends: %s", error.reason)
+            logger.warning("the slot of a completion remains taken until its lease ends: %s", error.reason)
 
     async def _renew(self) -> None:
         while True:

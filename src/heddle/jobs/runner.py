@@ -261,7 +261,7 @@ class Runner(Generic[J]):
             await self._work(attempt)
         except asyncio.CancelledError:
             if attempt.is_lost:
-                self.logger.warning("job %s goes on at another server, which took it over", attempt.job.id)
+                self.logger.warning("job %s was taken over by another server and continues there", attempt.job.id)
                 return
             # Otherwise only `stop` cancels this task itself; the queue must know it before the store closes.
             await self._give_back(attempt)

@@ -115,7 +115,7 @@ def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> 
         cache = model.new_cache()
         model.forward(Batch(torch.tensor([0, 0]), [Span(cache.open_lane(2), 0, 2)], [], [1]), cache)
     except Unsuitable as reason:
-        logger.info("torch computes everything: no compiled kernels for %s", reason)
+        logger.info("using torch for everything: no compiled kernels for %s", reason)
         return None
     except ModelError:
         raise

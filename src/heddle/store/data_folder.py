@@ -86,7 +86,7 @@ def holder(folder: Path) -> str | None:
 
 def _named(path: Path) -> str:
     text = path.read_text(encoding="ascii", errors="replace").strip()
-    return f"process {text}" if text.isdigit() else "its process id is not known"
+    return f"process {text}" if text.isdigit() else "its process id is unknown"
 
 
 _SECRET = "secret"

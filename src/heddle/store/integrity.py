@@ -56,23 +56,23 @@ RULES = {
             WHERE NOT EXISTS (SELECT 1 FROM calls c WHERE c.rid = b.rid)"""
         for table in _OF_CALLS
     },
-    **{f"sums of {table} that are wrong": query for table, query in blocks.WRONG_BLOCKS.items()},
-    "rows of usage that are not where their calls are": """SELECT count(*) FROM usage u JOIN calls c ON c.rid = u.rid
+    **{f"wrong sums of {table}": query for table, query in blocks.WRONG_BLOCKS.items()},
+    "rows of usage that do not match their calls": """SELECT count(*) FROM usage u JOIN calls c ON c.rid = u.rid
         WHERE c.project <> u.project OR ifnull(c.started_at, 0) <> u.started_at""",
-    "names whose labels are damaged": """SELECT count(*) FROM names
+    "names with damaged labels": """SELECT count(*) FROM names
         WHERE label <> '' AND NOT has_label(CAST(v AS BLOB), CAST(label AS BLOB))""",
-    "tables of rows that lack a part": """SELECT count(*) FROM tables t WHERE digest NOT LIKE 'unfinished:%'
+    "tables of rows with missing parts": """SELECT count(*) FROM tables t WHERE digest NOT LIKE 'unfinished:%'
         AND row_count <> (SELECT ifnull(sum(json_array_length(row_digests)), 0)
         FROM table_chunks k WHERE k.table_number = t.number)""",
     **{
-        f"{what} that are damaged": f"SELECT count(*) FROM {table} WHERE NOT has_digest(CAST(val AS BLOB), digest)"
-        for what, table in (("rows of tables", "table_rows"), ("objects", "object_versions"))
+        f"damaged {what}": f"SELECT count(*) FROM {table} WHERE NOT has_digest(CAST(val AS BLOB), digest)"
+        for what, table in (("table rows", "table_rows"), ("objects", "object_versions"))
     },
     f"damaged rows of {agent_spans.name}": f"""SELECT count(*) FROM {agent_spans.name}
         WHERE crc <> checksum({SPAN_CHECKSUM}) OR is_counted NOT IN (0, 1) OR 'blob' IN ({_SPAN_TYPES})""",
     "objects with several latest versions": """SELECT count(*) FROM (SELECT 1 FROM object_versions
         WHERE is_latest = 1 GROUP BY project, object_id HAVING count(*) > 1)""",
-    "rows of tables that are missing": """SELECT count(*) FROM tables t JOIN table_chunks k ON k.table_number = t.number
+    "missing table rows": """SELECT count(*) FROM tables t JOIN table_chunks k ON k.table_number = t.number
         JOIN json_each(k.row_digests) j WHERE t.is_complete = 1
         AND NOT EXISTS (SELECT 1 FROM table_rows r WHERE r.project = t.project AND r.digest = j.value)""",
 }

@@ -23,8 +23,8 @@ Control = Annotated[str | None, typer.Option("--control", help="Where everything
 Files = Annotated[str | None, typer.Option("--files", help="Where files are kept, as for `heddle serve`.")]
 Into = Annotated[str, typer.Option("--into", help="entity/project of the heddle server.")]
 To = Annotated[str | None, typer.Option("--to", help="The address of the heddle server. [HEDDLE_SERVER]")]
-ToKey = Annotated[str | None, typer.Option("--to-key", help="The key there. [HEDDLE_API_KEY]")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON lines where Parquet would be; needs no pyarrow.")]
+ToKey = Annotated[str | None, typer.Option("--to-key", help="The key of the heddle server. [HEDDLE_API_KEY]")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON lines instead of Parquet; does not need pyarrow.")]
 
 
 def _print_report(head: str, report: "Report") -> None:
@@ -51,7 +51,7 @@ def export(
     files: Files = None,
     config: Config = None,
 ) -> None:
-    """Write projects into one archive or as Parquet, as they are at one instant; also while the server runs."""
+    """Export projects as one archive or as Parquet, all as of one instant; works while the server is running."""
     from heddle.transfer.export import export as write
 
     if format_ not in ("archive", "parquet") or (as_json and format_ == "parquet"):
@@ -73,12 +73,14 @@ def export(
 
 @importing.command("archive")
 def import_archive(
-    source: Annotated[Path, typer.Argument(help="What `heddle export` wrote.")],
+    source: Annotated[Path, typer.Argument(help="An archive written by `heddle export`.")],
     project: Annotated[
         list[str] | None,
-        typer.Option("--project", help="Store a project under another name; repeat.", metavar="OLD=NEW"),
+        typer.Option("--project", help="Store a project under another name; repeat for several.", metavar="OLD=NEW"),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="A running server, not the store in the settings.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Import into a running server instead of the store in the settings.")
+    ] = None,
     to_key: ToKey = None,
     data: Data = None,
     store: StoreAddress = None,
@@ -101,12 +103,14 @@ def import_archive(
 
 @importing.command("weave")
 def import_weave(
-    project: Annotated[str, typer.Option("--project", help="entity/project there.")],
-    server: Annotated[str, typer.Option("--server", help="The address of its trace API.")] = "https://trace.wandb.ai",
-    key: Annotated[str | None, typer.Option("--key", help="The key there.", envvar="WANDB_API_KEY")] = None,
-    into: Annotated[str | None, typer.Option("--into", help="entity/project here. [the same]")] = None,
+    project: Annotated[str, typer.Option("--project", help="entity/project in Weave.")],
+    server: Annotated[
+        str, typer.Option("--server", help="The address of Weave's trace API.")
+    ] = "https://trace.wandb.ai",
+    key: Annotated[str | None, typer.Option("--key", help="The W&B API key.", envvar="WANDB_API_KEY")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="entity/project in heddle. [the same]")] = None,
     keep: Annotated[
-        Path | None, typer.Option("--keep", help="Leave what was read as an archive in this new file.")
+        Path | None, typer.Option("--keep", help="Keep the downloaded data as an archive in this new file.")
     ] = None,
     data: Data = None,
     store: StoreAddress = None,
@@ -114,7 +118,7 @@ def import_weave(
     files: Files = None,
     config: Config = None,
 ) -> None:
-    """Import a W&B Weave project over its public API, with its ids, users and times."""
+    """Import a W&B Weave project through its public API, with its ids, users and times."""
     from heddle.transfer import archive_import
     from heddle.transfer.target import explain_mismatch
     from heddle.transfer.weave import fetch
@@ -154,8 +158,8 @@ def _import_from(
 
 @importing.command("phoenix")
 def import_phoenix(
-    server: Annotated[str, typer.Option("--server", help="Phoenix's address.")],
-    project: Annotated[str, typer.Option("--project", help="The name of the project there.")],
+    server: Annotated[str, typer.Option("--server", help="The address of Phoenix.")],
+    project: Annotated[str, typer.Option("--project", help="The name of the project in Phoenix.")],
     into: Into,
     key: SourceKey = None,
     to: To = None,
@@ -170,7 +174,7 @@ def import_phoenix(
 @importing.command("mlflow")
 def import_mlflow(
     server: Annotated[str, typer.Option("--server", help="The address of the tracking server.")],
-    experiment: Annotated[str, typer.Option("--experiment", help="The name of the experiment there.")],
+    experiment: Annotated[str, typer.Option("--experiment", help="The name of the experiment in MLflow.")],
     into: Into,
     key: SourceKey = None,
     to: To = None,
@@ -184,7 +188,7 @@ def import_mlflow(
 
 @importing.command("langfuse")
 def import_langfuse(
-    folder: Annotated[Path, typer.Argument(help="What Langfuse exported: observations_v2/, scores/, ...")],
+    folder: Annotated[Path, typer.Argument(help="The folder of the export: observations_v2/, scores/, ...")],
     into: Into,
     to: To = None,
     to_key: ToKey = None,

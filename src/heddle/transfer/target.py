@@ -65,7 +65,7 @@ class Report:
         """One line per group, then what was left out, then the notes."""
         for group in self.new:
             known = self.known[group]
-            yield f"  {group}: {self.new[group]} stored" + (f", {known} there already" if known else "")
+            yield f"  {group}: {self.new[group]} stored" + (f", {known} already there" if known else "")
         if not self.new:
             yield "  nothing"
         for why, count in self.left_out.items():

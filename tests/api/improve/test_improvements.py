@@ -96,7 +96,7 @@ def test_scores_of_a_monitor_choose_and_take_back(wire: Wire) -> None:
     clinic.write(1, answer="maybe")
     found = clinic.ended(improvement)
     assert (found["state"], found["outcome"]) == ("succeeded", "rolled_back"), found
-    assert clinic.latest() == 0 and "the name means step 0 again" in found["reason"]
+    assert clinic.latest() == 0 and "the name points to step 0 again" in found["reason"]
     seen = step_of(found, "watch")["result"]
     assert seen["scores"] == 6 and seen["mean"] == pytest.approx(1 / 6)
 

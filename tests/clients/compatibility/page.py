@@ -17,29 +17,29 @@ RESULTS = Path(__file__).parent / "results.json"
 PAGE = ROOT / "docs" / "compatibility.md"
 TITLES: Mapping[Kind, str] = {
     "traces": "Sending traces",
-    "models": "Asking heddle's model",
+    "models": "Calling heddle's model",
     "texts": "Text completions and embeddings",
     "evaluation": "Prompts, scores, experiments",
     "agents": "Agents on heddle's model",
 }
 HEAD = """# Compatibility
 
-Unmodified clients in their newest releases, each in an environment of its own, with nothing changed but the address
-(and the project, where a client can name one). Written by `make test-clients`; do not edit.
+Unmodified clients in their newest releases, each in its own environment, with nothing changed but the address (and the
+project, if a client can name one). Written by `make test-clients`; do not edit.
 
 A client that sends traces asks a model with known answers for the weather in Paris, runs a tool, and asks a model that
-does not exist. Checked are the exact **tree** of calls, the **messages**, the **tokens** (64 cached and 16 reasoning
-tokens a request), the **cost**, the **thread**, the **user**, the **error**, and the **metrics** of clients that send
-some. A client that asks heddle's model is checked for its **answer**, **stream**, **tools**, **structure** (an object
-that follows a schema) and **error**. A client of text completions and embeddings must have what plain HTTP gives.
-Agents
-take nine steps with tools, without any network but heddle: checked are the **answer**, the **files** that they wrote,
-the **requests**, their **tokens**, and that requests and telemetry are one **conversation**.
+does not exist. The checks cover the exact **tree** of calls, the **messages**, the **tokens** (64 cached and 16
+reasoning tokens per request), the **cost**, the **thread**, the **user**, the **error**, and the **metrics** of clients
+that send them. A client that calls heddle's model is checked for its **answer**, **stream**, **tools**, **structure**
+(an object that follows a schema) and **error**. A client for text completions and embeddings must get the same results
+as plain HTTP. Agents take nine steps with tools, with access to no network but heddle. The checks cover the **answer**,
+the **files** that they wrote, the **requests**, their **tokens**, and that requests and telemetry form one
+**conversation**.
 """
 
 TRIED = """## Also tried
 
-By hand, with the same questions and without tests of their own.
+By hand, with the same questions; there are no automated tests for these.
 
 | client | version | works |
 |---|---|---|
@@ -106,7 +106,7 @@ def render(results: Mapping[str, Result]) -> str:
     for kind, title in TITLES.items():
         rows = [_row(client, results[client.id]) for client in CLIENTS if client.kind == kind and client.id in results]
         if rows:
-            head = ["| client | version | works | does not, and why |", "|---|---|---|---|"]
+            head = ["| client | version | works | does not work, and why |", "|---|---|---|---|"]
             parts.append("\n".join([f"## {title}\n", *head, *rows]) + "\n")
     return "\n".join([*parts, TRIED])
 

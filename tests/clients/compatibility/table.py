@@ -163,7 +163,7 @@ CLIENTS: Sequence[Client] = (
         "openinference_llama_index.py",
         "functionagent.run > (baseworkflowagent.init_run, baseworkflowagent.setup_agent, baseworkflowagent.run_agent_step > (openai._prepare_chat_with_tools, openai.achat), baseworkflowagent.parse_agent_output, baseworkflowagent.call_tool > (functiontool.acall), baseworkflowagent.aggregate_tool_results, baseworkflowagent.setup_agent, baseworkflowagent.run_agent_step > (openai._prepare_chat_with_tools, openai.achat), baseworkflowagent.parse_agent_output)",
         "error",
-        limits={"chat": "steps of its workflows have texts of Python objects for messages"},
+        limits={"chat": "steps of its workflows send Python objects as text instead of messages"},
     ),
     traces(
         "OpenInference: openai-agents",
@@ -188,7 +188,7 @@ CLIENTS: Sequence[Client] = (
         "messages",
         limits={
             **NO_DETAILS,
-            "chat": "the thoughts of its agent are a user's, arguments of tools are those of Python functions",
+            "chat": "it sends its agent's thoughts as user messages, and tool arguments as those of Python functions",
         },
     ),
     traces(
@@ -236,7 +236,7 @@ CLIENTS: Sequence[Client] = (
         f"openinference-instrumentation-haystack haystack-ai {OTLP}",
         "haystack_traces.py",
         "agent.run > (chatpromptbuilder.run, openaichatgenerator.run, openaichatgenerator.run); openaichatgenerator.run!",
-        limits={**NO_DETAILS, "messages": "it leaves out calls of tools and their results"},
+        limits={**NO_DETAILS, "messages": "it omits tool calls and their results"},
     ),
     traces(
         "arize-phoenix-otel",
@@ -338,7 +338,7 @@ CLIENTS: Sequence[Client] = (
         limits={
             "thread": "spans of its agents name no session, those of requests do",
             "user": "spans of its agents name no user, those of requests do",
-            "chat": "it traces the making of an agent apart, before its run",
+            "chat": "it traces the creation of an agent separately, before its run",
         },
     ),
     traces(
@@ -367,7 +367,7 @@ CLIENTS: Sequence[Client] = (
         "openlit openai",
         "openlit_traces.py",
         "weather > (chat_gpt-5-mini > (post), chat_gpt-5-mini > (post)); chat_model-missing! > (post)",
-        limits={**NO_SESSIONS, **NO_REASONING, "messages": "it leaves out calls of tools"},
+        limits={**NO_SESSIONS, **NO_REASONING, "messages": "it omits tool calls"},
     ),
     traces(
         "google-adk",
@@ -378,8 +378,8 @@ CLIENTS: Sequence[Client] = (
         limits={
             "messages": "its spans have no messages",
             "chat": "its spans have no messages",
-            "tokens": "it adds reasoning tokens to the output, where they are already",
-            "cost": "it adds reasoning tokens to the output, where they are already",
+            "tokens": "it adds reasoning tokens to output tokens that already include them",
+            "cost": "it adds reasoning tokens to output tokens that already include them",
             "user": "its spans name no user",
         },
     ),
@@ -402,7 +402,7 @@ CLIENTS: Sequence[Client] = (
         "invoke_agent_forecaster > (chat_gpt-5-mini, execute_tool_get_weather, chat_gpt-5-mini); invoke_agent_lost! > (chat_model-missing!)",
         limits={
             **NO_SESSIONS,
-            "messages": "its second request goes on with the first by id: its spans have only what is new",
+            "messages": "its second request continues the first by id, so its spans have only what is new",
         },
     ),
     traces(
@@ -478,7 +478,7 @@ CLIENTS: Sequence[Client] = (
         "strands_models.py",
         "stream structure",
         by_tool=OBJECT,
-        limits={"answer": "an agent without tools sends an empty list of them, which is 400, as in vLLM"},
+        limits={"answer": "an agent without tools sends an empty list, which is a 400, as in vLLM"},
     ),
     models("crewai", "crewai", "crewai_models.py", "stream"),
     models("agno", "agno openai", "agno_models.py", error="RunStatus.error"),
@@ -528,7 +528,7 @@ CLIENTS: Sequence[Client] = (
         "Open Responses: types of the specification",
         "openresponses-types",
         "responses_openresponses.py",
-        limits=dict.fromkeys(MODELS, "is no client: the cases of the specification"),
+        limits=dict.fromkeys(MODELS, "not a client: the cases of the specification"),
         cases=10,
         text_events=9,
         call_events=[

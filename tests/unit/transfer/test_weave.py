@@ -50,7 +50,7 @@ def test_a_project_comes_over_with_everything_that_the_api_shows(tmp_path: Path)
     assert first.returncode == 3, first.stderr
     assert "calls: 5 stored" in first.stdout and "rows of tables: 1500 stored" in first.stdout
     assert "left out: 1 files that are referenced but missing on the server" in first.stdout
-    assert "calls: 0 stored, 5 there already" in second.stdout
+    assert "calls: 0 stored, 5 already there" in second.stdout
 
     async def ask_target() -> dict[str, str]:
         async with running_services(tmp_path / "target") as (_, client):

@@ -149,7 +149,7 @@ class Clickhouse:
             made = rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}")
             told = f"ClickHouse {client.server_version}, database {self.database}"
             there = f"SELECT 1 FROM system.tables WHERE database = {quoted(self.database)} AND name = {quoted(CALLS)}"
-            return told if made else f"{told} (will be made)", bool(rows_of(client, there))
+            return told if made else f"{told} (will be created)", bool(rows_of(client, there))
 
     def check_tables(self) -> Looked:
         """The stored parts of the tables that are there, in this thread."""

@@ -102,7 +102,7 @@ def _migrate(connection: sa.Connection) -> list[str]:
         _upgrade(connection)
     titles = [f"step {int(script.revision)}: {script.doc.rstrip('.')}" for script in pending]
     for title in titles:
-        logger.info("schema of PostgreSQL, %s", title)
+        logger.info("PostgreSQL schema: %s", title)
     return titles
 
 

@@ -31,10 +31,8 @@ class LogDamage:
 
     def __str__(self) -> str:
         if not self.is_certain:
-            return f"the last write in {self.log.name}, at byte {self.at}, is not whole: cut off by a crash, or lost"
-        return (
-            f"{self.log.name} is damaged at byte {self.at}, and {self.commits} acknowledged writes behind it are lost"
-        )
+            return f"the last write in {self.log.name}, at byte {self.at}, is incomplete: cut off by a crash, or lost"
+        return f"{self.log.name} is damaged at byte {self.at}, and {self.commits} acknowledged writes after it are lost"
 
 
 def find_log_damage(database: Path) -> LogDamage | None:

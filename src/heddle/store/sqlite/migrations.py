@@ -279,7 +279,7 @@ def migrate(session: Session, path: Path) -> list[Migration]:
             raise
         logger.log(logging.INFO if found else logging.DEBUG, "schema step %d: %s", step.number, step.title)
     if not found:
-        logger.info("made %s (schema %d)", path, CURRENT)
+        logger.info("created %s (schema %d)", path, CURRENT)
     return pending
 
 

@@ -210,7 +210,7 @@ class Writer:
         """What failed in a way that nobody knows did so on what is no more what was written, where something is."""
         damage = find_damage(Path(self._session.raw.execute("PRAGMA database_list").fetchone()[2]))
         if damage:
-            logger.error("writes were rolled back, as stored data is damaged (%s): %r", damage, error)
+            logger.error("writes were rolled back because stored data is damaged (%s): %r", damage, error)
         return Damaged(damage) if damage else None
 
     @staticmethod

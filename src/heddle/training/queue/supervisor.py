@@ -158,7 +158,7 @@ class Supervisor(Runner[JobRow]):
         """Take back what an earlier server left unfinished, where one owns all, and begin to work."""
         released = await self._jobs.release_all_leases()
         if released:
-            logger.info("%d training jobs are continued", released)
+            logger.info("continuing %d training jobs", released)
         await self._sweep()
         if self._slots:
             await super().start()
@@ -337,4 +337,4 @@ class Supervisor(Runner[JobRow]):
         age = OLD_SECONDS if self._jobs.instance.is_shared else 0.0
         removed = await asyncio.to_thread(files.sweep, self._data, kept, age)
         if removed:
-            logger.info("%d folders of training that nothing names were removed", len(removed))
+            logger.info("removed %d unused training folders", len(removed))

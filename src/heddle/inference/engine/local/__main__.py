@@ -53,7 +53,7 @@ class Runner:
         self.core = core = EngineCore(model, options, eos, kv_memory)
         seconds = time.perf_counter() - began
         logger.info(
-            "%s ready in %.2f s: %s, %s, %d threads, %d tokens of key and value memory",
+            "%s ready in %.2f s: %s, %s, %d threads, %d tokens of KV cache",
             *(options.folder.name, seconds, model.device, str(model.dtype).removeprefix("torch.")),
             *(self._policy.threads, core.scheduler.pool.total * core.cache.block_tokens),
         )
@@ -117,7 +117,7 @@ class Runner:
         prompt_tokens, longest = sum(count for _, count in prompts), max((first for first, _ in prompts), default=0)
         shape = (prompt_tokens.bit_length(), longest.bit_length(), generating.bit_length())
         if self._policy.observe(shape, seconds):
-            logger.info("now %d threads", self._policy.threads)
+            logger.info("now using %d threads", self._policy.threads)
             torch.set_num_threads(self._policy.threads)
 
     def _failure(self, error: Exception) -> Exception:
