@@ -74,6 +74,7 @@ def http(site: Site) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.thorough
 @pytest.mark.client
 def test_the_weave_sdk(site: Site, http: httpx.Client, project: str, tmp_path: Path) -> None:
     python = ROOT / ".clients" / f"weave-{SDK_VERSIONS[0]}" / "bin" / "python"

@@ -22,6 +22,7 @@ from tests.support.chat import until
 from tests.support.cli import heddle, make_key
 from tests.support.gated import GatedProvider
 from tests.support.provider import FakeProvider
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 from tests.support.stored_runs import Writer
 
@@ -274,6 +275,7 @@ def test_no_project_no_key_and_no_server_are_told(bench: Bench) -> None:
     assert done.returncode == 2 and "must be like http://" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_restart_of_the_server_is_waited_for(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with GatedProvider(5) as provider:
@@ -326,7 +328,7 @@ def _jobs(bench: Bench, state: str) -> set[str]:
     return {job["id"] for job in found}
 
 
-@pytest.mark.parametrize("reader", ["gone", "full", "closed"])
+@pytest.mark.parametrize("reader", with_breadth(["gone", "full", "closed"]))
 def test_what_becomes_of_standard_output_is_no_regression(bench: Bench, tmp_path: Path, reader: str) -> None:
     good, bad = bench.stored_run(10, 3), bench.stored_run(2, 4)
     place = ["--project", PROJECT, "--server", bench.process.url, "--key", bench.key]

@@ -452,6 +452,7 @@ def test_a_replay_whose_call_is_deleted_ends(tmp_path: Path) -> None:
         assert len(gated.requests) <= 100 + 4, "the page that was at work, and no other"
 
 
+@pytest.mark.thorough
 def test_a_job_that_took_the_server_with_it_twice_is_never_run_again(tmp_path: Path) -> None:
     with slow(tmp_path, first=0) as (gated, process, wire):
         stored(wire, [chat_call("fatal")])

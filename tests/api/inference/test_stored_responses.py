@@ -292,6 +292,7 @@ def test_pages_show_the_conversation_of_a_response(responses: Responses, wire: W
         assert json.dumps(text)[1:-1] in told, told
 
 
+@pytest.mark.thorough
 def test_stored_responses_survive_restarts(tmp_path: Path) -> None:
     """One of the background that was cut says so, whether the server was stopped or killed; it is not run again."""
     process = HeddleProcess(tmp_path / "data", shutdown_grace=1)
