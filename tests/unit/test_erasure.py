@@ -121,7 +121,8 @@ def test_jobs_of_models_that_were_deleted_go_with_their_project(executor: Memory
 
     def authors() -> dict[str, str]:
         query = sa.select(train_jobs.c.id, train_jobs.c.created_by)
-        return dict(row._tuple() for row in run(executor.read(lambda connection: connection.execute(query).all())))
+        rows = run(executor.read(lambda connection: connection.execute(query).all()))
+        return {row.id: row.created_by for row in rows}
 
     run(executor.write(lambda connection: connection.execute(train_jobs.update().values(project=None))))
     for model in run(TrainModels(executor).all()):
