@@ -99,7 +99,9 @@ class Purges:
         _add(counts, "calls", await self._store.calls.purge_project(project))
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
         await run.progress({"removed": counts, "models": ids})
-        await self._store.erasure.project(project, counts)
+        for folder in await self._store.erasure.project(project, counts):
+            # Of what came since; a checkpoint goes with its model.
+            await asyncio.to_thread(files.remove, self._data.joinpath(*Path(folder).parts[:2]))
         await self._store.renew_caches([project])
 
     async def _subject(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:

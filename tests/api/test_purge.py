@@ -212,6 +212,41 @@ def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest
     asyncio.run(run())
 
 
+def test_files_of_models_and_adapters_that_came_meanwhile_go_with_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights stayed on the disk, and nothing named them any more."""
+    owners = {OWN: MARKER, OTHER: NEIGHBOUR}
+    folders = {
+        tmp_path / "adapters" / f"{table}-{marker}": project
+        for project, marker in owners.items()
+        for table in ("adapters", "train_checkpoints")
+    }
+
+    async def none(*_: object) -> list[Any]:
+        return []
+
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, client):
+            for project, marker in owners.items():
+                await services.store.control.write(
+                    lambda c, project=project, marker=marker: planted.fill(c, project, marker, lambda _: "")
+                )
+            for folder in folders:
+                (folder / "weights").mkdir(parents=True)
+            # As if they had come behind the looks for them.
+            monkeypatch.setattr(services.store.train_models, "all", none)
+            monkeypatch.setattr(services.store.erasure, "folders", none)
+            asked = await client.post("/project/purge", json={"project_id": OWN, "subject": "project"})
+            job = await services.jobs.wait(OWN, asked.json()["job_id"])
+            assert job.state == "succeeded", job.error
+            assert {folder: folder.exists() for folder in folders} == {
+                folder: project == OTHER for folder, project in folders.items()
+            }
+
+    asyncio.run(run())
+
+
 @scale.on_sqlite
 def test_it_goes_on_after_a_kill_while_others_write(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -75,16 +75,16 @@ def test_what_others_add_below_a_row_before_it_goes_goes_with_it(
 ) -> None:
     """Rows below rows that were gone stayed for ever; a new table may have the number of one that was."""
     delete, elsewhere = erasure._delete, counted(executor, OTHER)
-    parents = {table.parent[1] for table in PROJECT_TABLES if table.parent}
+    parents = {name for table in PROJECT_TABLES if table.parent for name in table.parent[1:]}
 
-    def add_again(connection: sa.Connection, erased: ProjectTable, condition: Condition) -> Counts:
+    def add_again(connection: sa.Connection, erased: ProjectTable, condition: Condition, folders: set[str]) -> Counts:
         """Each time before rows with others below them go, all of those come again."""
         if erased.table.name in parents:
             for column, below in erasure._below(erased):
                 for row in rows[below.table.name]:
                     connection.execute(below.table.delete().where(column == row[column.name]))
                     connection.execute(below.table.insert().values(row))
-        return delete(connection, erased, condition)
+        return delete(connection, erased, condition, folders)
 
     def read(connection: sa.Connection) -> dict[str, list[dict[str, Any]]]:
         within = [(one.table, one.within([PROJECT])) for one in PROJECT_TABLES if one.parent]

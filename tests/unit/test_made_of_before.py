@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
-from heddle.errors import Conflict, InvalidRequest
+from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
 from heddle.store.control.erasure import PURGE_JOB, Counts
@@ -15,6 +16,8 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.objects import NewVersion, ObjectFilter
 from heddle.store.control.responses import ResponseRow
 from heddle.store.control.table_rows import ControlRowTexts
+from heddle.store.control.tinker import RequestRow, RunRow, SamplerRow, SavedRow
+from heddle.store.control.training_models import CheckpointRow, LogRow
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import refs
@@ -92,6 +95,38 @@ def test_a_purge_of_a_project_leaves_the_jobs_that_are_open(tmp_path: Path) -> N
             name for name in ("own", "waits", "done", "other", "came") if await store.eval_jobs.find("team/one", name)
         ]
         assert found == ["own", "waits", "came"]
+
+    run(tmp_path, work)
+
+
+def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
+    """A purge came between the look and the write: the rows stayed, and an optimizer step was a 500."""
+
+    async def work(store: ControlGroups) -> None:
+        tinker, queue, models = store.tinker, store.tinker_requests, store.train_models
+        asked = RequestRow(id="r", target="gone", seq=1, kind="optim_step", body=b"", created_at=1)
+        made = RunRow(id="r", model_id="gone", session_id="gone", lora={}, user_metadata=None, created_at=1, seen_at=1)
+        saved = SavedRow(
+            path="p", run_id="gone", kind="sampler", step=1, bytes=1, user_metadata=None, expires_at=None, created_at=1
+        )
+        for stored in (
+            tinker.add_run(made, asked),
+            tinker.add_sampler(SamplerRow(id="s", session_id="gone", base_model="base", path=None)),
+            tinker.add_saved(saved),
+            queue.add(asked),
+            queue.add(replace(asked, kind="sample")),
+            models.add_log(LogRow("l", "gone", 0, "train", {}, "", 1, 1, 1, "me")),
+            models.add_checkpoint(CheckpointRow("c", "gone", 1, 0, None, "training/gone/1", "d", 1, {}, 1)),
+        ):
+            with pytest.raises(NotFound):
+                await stored
+        left = (
+            await tinker.runs(),
+            await tinker.samplers("gone"),
+            await tinker.saved_of(["gone"]),
+            await queue.find("r"),
+        )
+        assert not any((*left, await models.checkpoints("gone"), await models.logs("gone")))
 
     run(tmp_path, work)
 

@@ -99,24 +99,30 @@ def _unescape(text: str) -> str:
 class Erasure(Repository):
     """Removes rows for good, a slice in each transaction; projects are internal ids."""
 
-    async def _remove(self, erased: ProjectTable, condition: Condition, counts: Counts) -> None:
+    async def _remove(self, erased: ProjectTable, condition: Condition, counts: Counts) -> set[str]:
+        """Remove rows, a slice after the other; returns the folders that they named."""
+        folders = set[str]()
         key = list(erased.table.primary_key.columns)
         chosen = sa.select(*key).where(condition).order_by(*(key if _below(erased) else ())).limit(_SLICE)
         part = (sa.tuple_(*key) if len(key) > 1 else key[0]).in_(chosen)
         while True:
-            removed = await self._executor.write(lambda connection: _delete(connection, erased, part))
+            removed = await self._executor.write(lambda connection: _delete(connection, erased, part, folders))
             for name, count in removed.items():
                 counts[name] = counts.get(name, 0) + count
             if removed.get(erased.table.name, 0) < _SLICE:
-                return
+                return folders
 
-    async def project(self, project: str, counts: Counts) -> None:
-        """Remove everything of a project but jobs that are open, such as the one that does it."""
+    async def project(self, project: str, counts: Counts) -> set[str]:
+        """Remove everything of a project but jobs that are open, such as the one that does it.
+
+        Returns the folders of checkpoints and adapters, which are to be removed, too.
+        """
+        folders = set[str]()
         for erased in PROJECT_TABLES:
             condition = erased.within([project])
             if erased.table is eval_jobs:
                 condition = sa.and_(condition, ~_IS_OPEN)
-            await self._remove(erased, condition, counts)
+            folders |= await self._remove(erased, condition, counts)
         entity, _, name = (refs.external_project(project) or "/").partition("/")
         named = jsontext.dumps({"entity": entity, "project": name})[1:-1]
         mine = sa.or_(
@@ -124,6 +130,7 @@ class Erasure(Repository):
         )
         emptied = audit_log.update().where(mine, audit_log.c.action.not_like("purge%")).values(details={})
         await self._execute(emptied)
+        return folders
 
     async def calls(self, found: FoundCalls, counts: Counts) -> None:
         """Remove what belongs to calls; the identity of their traces is that of the spans that stay."""
@@ -271,16 +278,21 @@ class Erasure(Repository):
 def _below(above: ProjectTable) -> "list[tuple[sa.Column[Any], ProjectTable]]":
     """The tables whose rows lie below those of another one, each with the column that says so."""
     name = above.table.name
-    return [(one.table.c[one.parent[0]], one) for one in PROJECT_TABLES if one.parent and one.parent[1] == name]
+    return [(one.table.c[one.parent[0]], one) for one in PROJECT_TABLES if one.parent and name in one.parent[1:]]
 
 
-def _delete(connection: sa.Connection, erased: ProjectTable, condition: Condition) -> Counts:
-    """Remove rows together with what lies below them, which others may have added until now; how many, by table."""
+def _delete(connection: sa.Connection, erased: ProjectTable, condition: Condition, folders: set[str]) -> Counts:
+    """Remove rows together with what lies below them, which others may have added until now; how many, by table.
+
+    The folders that they name are added to `folders`.
+    """
     counts = Counts()
+    if "folder" in erased.table.c:
+        folders.update(connection.execute(sa.select(erased.table.c.folder).where(condition)).scalars())
     for column, below in _below(erased):
         keys = sa.select(erased.table.c[below.parent_key]).where(condition).with_for_update()
         for part in batched(connection.execute(keys).scalars().all(), _SLICE):
-            for name, count in _delete(connection, below, column.in_(part)).items():
+            for name, count in _delete(connection, below, column.in_(part), folders).items():
                 counts[name] = counts.get(name, 0) + count
     if removed := connection.execute(sa.delete(erased.table).where(condition)).rowcount:
         counts[erased.table.name] = removed

@@ -63,8 +63,8 @@ class ProjectTable:
 
     `authors` are columns that name a user in rows which stay. `words` are columns of text: a row in which the name of a
     call, trace, thread, user or object stands goes with it. `stays` says why archives leave the table out; of others
-    they take the rows of `exported`. `parent` is the column by which rows lie below those of a table, and its name;
-    `parent_key` is that table's column which the former holds.
+    they take the rows of `exported`. `parent` is the column by which rows lie below those of tables, and their names;
+    `parent_key` is those tables' column which the former holds.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ProjectTable:
         within: Within | None = None,
         exported: Within | None = None,
         stays: str = "",
-        parent: tuple[str, str] | None = None,
+        parent: tuple[str, ...] | None = None,
         parent_key: str = "id",
         authors: tuple[str, ...] = (),
         words: tuple[str, ...] = (),
@@ -341,6 +341,7 @@ PROJECT_TABLES: tuple[ProjectTable, ...] = (
             *(_target.in_(sa.select(t.table.c.id).where(t.within(projects))) for t in (_runs, _samplers))
         ),
         stays=_CLIENTS,
+        parent=("target", "tinker_runs", "tinker_samplers"),
     ),
     _runs.below(_tinker["tinker_checkpoints"].c.run_id),
     _runs,

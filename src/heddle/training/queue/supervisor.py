@@ -10,7 +10,7 @@ from typing import cast
 
 from heddle.errors import HeddleError, NotFound
 from heddle.jobs.runner import Attempt, Cancellation, Runner
-from heddle.paths import OutsideRoot
+from heddle.paths import OutsideRoot, model_folder
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED
 from heddle.store.control.training import OPEN, PUBLISHING, JobConfig, JobRow, LeaseLost, TrainJobs
@@ -230,6 +230,8 @@ class Supervisor(Runner[JobRow]):
         """An error of the server itself costs a pause, and the job is taken again."""
         if isinstance(error, LeaseLost):
             logger.warning("%s", error)
+            if await self._models.find(attempt.job.model_id) is None:
+                await asyncio.to_thread(files.remove_deleted, self._data / model_folder(attempt.job.model_id))
             return 0.0
         with contextlib.suppress(HeddleError):
             await self._jobs.release_leases(attempt.job.id)

@@ -164,6 +164,9 @@ class TrainingRequests(Requests):
                     check(await self._ask(run, model, earlier, at))
                     at = earlier.seq
                 answer = await self._ask(run, model, row, at)
+        if await tinker.models.find_row(model.id) is None:
+            await asyncio.to_thread(files.remove_deleted, tinker.data / model_folder(model.id))
+            raise Impossible("the model was deleted")
         done = check(answer)
         save = SAVES.get(row.kind)
         result = done.result if save is None else orjson.dumps(await save(self, run, model, row))
