@@ -64,8 +64,8 @@ def create_key(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            help="viewer, annotator, editor or admin; editor:team limits the role to an entity, "
-            "editor:team/website to a project, and editor+delete adds a scope; repeat for several. [editor+delete]"
+            help="viewer, annotator, editor or admin; editor:team limits the role to an entity, editor:team/website to "
+            "a project, and editor+delete adds a scope; repeat for several. By default editor+delete."
         ),
     ] = None,
     scope: Annotated[

@@ -117,7 +117,7 @@ def test_the_demo_shows_everything_and_serves_until_told_to_stop(tmp_path: Path)
         check_agents(text)
         check_gate(text)
         check_links(lines)
-        address = lines[-1].split()[3].rstrip("/")
+        address = lines[-1].split()[4].rstrip("/")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         guard.cancel()

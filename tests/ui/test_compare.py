@@ -84,7 +84,7 @@ def test_other_filters_and_a_dragged_area_list_their_rows(page: Page, made: Judg
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4)
     page.mouse.up()
-    expect(page.get_by_text("Area of the scatter")).to_be_visible()
+    expect(page.get_by_text("Selected area of the plot")).to_be_visible()
     expect(page.get_by_text("16 of 40 rows")).to_be_visible()
 
 

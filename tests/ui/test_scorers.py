@@ -137,7 +137,7 @@ def test_a_scorer_is_tried_before_it_is_saved(page: Page, wire: Wire, project: s
     page.get_by_label("Kind").select_option("ValidJSONScorer")
     page.get_by_label("Calls to try it on").fill("ask")
     page.get_by_role("button", name="Try", exact=True).click()
-    rows = page.get_by_role("table", name="What it says").get_by_role("row")
+    rows = page.get_by_role("table", name="Result").get_by_role("row")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("false")
     expect(rows.nth(2)).to_contain_text("true")

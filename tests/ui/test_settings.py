@@ -97,7 +97,7 @@ def test_a_key_is_made_shown_once_and_revoked(page: Page, address: str) -> None:
     page.get_by_role("menuitem", name="Revoke").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(row).to_have_count(0)
-    page.get_by_role("button", name="With 1 ended").click()
+    page.get_by_role("button", name="Including 1 ended").click()
     expect(row.get_by_text("revoked", exact=True)).to_be_visible()
     page.reload()
     expect(row).to_have_count(1)

@@ -88,7 +88,7 @@ WHOLE: dict[str, Callable[[Locator], Locator]] = {
     "published": lambda place: place.get_by_role("button", name=LARGE).first,
     "rows": lambda place: place.get_by_role("cell", name="Rome").first,
     "ref": lambda place: place.get_by_role("link", name=re.compile("^manual")).first,
-    "dead": text("not here any more"),
+    "dead": text("no longer exists"),
 }
 """What is seen of each kind where there is room for it."""
 

@@ -36,7 +36,7 @@ def start(
     general: Annotated[
         str | None, typer.Option(help="An evaluation that must not get worse: name, name:version or ref.")
     ] = None,
-    held_out: Annotated[float, typer.Option(help="The share of chats that is held out from training.")] = 0.3,
+    held_out: Annotated[float, typer.Option(help="The share of chats held out from training.")] = 0.3,
     seed: Annotated[int, typer.Option(help="The seed of the split and of all sampling.")] = 0,
     steps: Annotated[int, typer.Option(help="Run at most this many training jobs.")] = 30,
     chats: Annotated[int, typer.Option(help="Chats per training job.")] = 8,
@@ -47,11 +47,9 @@ def start(
         str | None, typer.Option("--ruler", help="Reward by RULER with this judge: a served model or provider/model.")
     ] = None,
     budget: Annotated[float, typer.Option(help="CPU seconds before the gate.")] = 3600.0,
-    watch: Annotated[str | None, typer.Option(help="Roll the promotion back if, by this monitor, ...")] = None,
-    watch_below: Annotated[
-        float | None, typer.Option(help="... the mean of the newest scores falls below this.")
-    ] = None,
-    watch_calls: Annotated[int, typer.Option(help="How many scores that mean is of.")] = 20,
+    watch: Annotated[str | None, typer.Option(help="Roll back if the newest scores of this monitor ...")] = None,
+    watch_below: Annotated[float | None, typer.Option(help="... have a mean below this.")] = None,
+    watch_calls: Annotated[int, typer.Option(help="How many of the newest scores count.")] = 20,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it is promoted or refused.")] = True,
     server: Server = None,
     key: Key = None,

@@ -39,7 +39,7 @@ def _print_report(head: str, report: "Report") -> None:
 def export(
     target: Annotated[Path, typer.Argument(help="A new file, such as project.heddle; a new folder with Parquet.")],
     project: Annotated[
-        list[str] | None, typer.Option("--project", help="entity/project; repeat for several. [all]")
+        list[str] | None, typer.Option("--project", help="entity/project; repeat for several. By default all.")
     ] = None,
     as_json: AsJson = False,
     format_: Annotated[
@@ -108,7 +108,7 @@ def import_weave(
         str, typer.Option("--server", help="The address of Weave's trace API.")
     ] = "https://trace.wandb.ai",
     key: Annotated[str | None, typer.Option("--key", help="The W&B API key.", envvar="WANDB_API_KEY")] = None,
-    into: Annotated[str | None, typer.Option("--into", help="entity/project in heddle. [the same]")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="entity/project in heddle; by default the same.")] = None,
     keep: Annotated[
         Path | None, typer.Option("--keep", help="Keep the downloaded data as an archive in this new file.")
     ] = None,

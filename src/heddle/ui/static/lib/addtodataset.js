@@ -191,7 +191,7 @@ function checked(columns) {
   if (!names.length) throw new Error("Choose at least one column");
   if (names.some((name) => !name)) throw new Error("Every column needs a name");
   const twice = names.find((name, index) => names.indexOf(name) !== index);
-  if (twice) throw new Error(`Two columns are called ${twice}`);
+  if (twice) throw new Error(`Two columns are named ${twice}`);
   return columns.map((entry) => ({ ...entry, name: entry.name.trim() }));
 }
 
@@ -205,9 +205,9 @@ async function append(name, isNew, columns, callIds) {
     return { name, digest: made.digest, rows: made.done };
   }
   const known = await newest(name);
-  if (isNew && known) throw new Error(`A dataset ${name} already exists: choose it above`);
+  if (isNew && known) throw new Error(`The dataset ${name} already exists; choose it above`);
   const rows = await rowsOf(columns, callIds);
-  if (!rows.length) throw new Error("None of the calls exists any more");
+  if (!rows.length) throw new Error("These calls no longer exist");
   const table = known ? await extended(known.val.rows, rows) : (await postProjectTable(rows)).digest;
   const value = {
     ...(known?.val ?? { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name, description: null }),

@@ -25,7 +25,7 @@ export async function addToQueue(target) {
 
 function told({ added, duplicates }) {
   if (!added) return [duplicates === 1 ? "The call is already in " : "All calls are already in "];
-  return [`${added === 1 ? "1 call" : `${added} calls`} added${duplicates ? `, ${duplicates} there already,` : ""} to `];
+  return [`${added === 1 ? "1 call" : `${added} calls`} added${duplicates ? `, ${duplicates} already there,` : ""} to `];
 }
 
 async function start() {

@@ -285,7 +285,7 @@ export function toolCard(call, result, project, answer = null) {
       h("b.one-line", { title: name }, name),
       h("span.faint.one-line", oneLine(call.arguments, 80)),
       h("span.grow"),
-      !result && h("span.badge", answer ? "result wanted" : "no result"),
+      !result && h("span.badge", answer ? "awaiting result" : "no result"),
     ),
     h(
       "div.toolbody",

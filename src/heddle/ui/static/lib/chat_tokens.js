@@ -72,7 +72,7 @@ function summary(logprobs) {
   return h(
     "p.dim",
     `${logprobs.length} tokens, perplexity ${perplexity}, least likely ${leastLikely}. `,
-    "Point at a token, or use the arrow keys.",
+    "Hover over a token, or use the arrow keys.",
   );
 }
 

@@ -30,7 +30,7 @@ export function refChip(ref, found = targetOf(ref).value) {
   const href = found?.call ? link(path`/traces/${found.call.trace_id}`, { call: named.name }) : refHref(ref);
   const version = named && (named.kind === "object" || named.kind === "op") ? named.digest.slice(0, 6) : "";
   const text = [found?.call ? found.call.name : refName(ref), version && h("span.faint", `:${version}`)];
-  if (found?.gone) return h("span.refchip.gone", { title: ref }, icon("link"), text, h("span.faint", "not here any more"));
+  if (found?.gone) return h("span.refchip.gone", { title: ref }, icon("link"), text, h("span.faint", "no longer exists"));
   return href ? h("a.refchip", { href, title: ref, dir: "auto" }, icon("link"), text) : h("span.refchip", { title: ref }, icon("link"), text);
 }
 

@@ -114,7 +114,7 @@ function elsewhere(part) {
   if (/^https?:/.test(address))
     return kind === "image" ? remotePicture(address) : h("span.remote", icon("link"), anchor(address, address));
   const named = address.slice(0, 500) || part.name;
-  return h("span.remote", icon("info"), `${kind}${named ? `: ${named}` : " that was not stored"}`);
+  return h("span.remote", icon("info"), `${kind}${named ? `: ${named}` : " (not stored)"}`);
 }
 
 const inlined = new WeakMap();

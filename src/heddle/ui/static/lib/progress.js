@@ -34,7 +34,7 @@ export function progressBar(status) {
   const share = total ? Math.min(1, done / total) : 0;
   return h(
     "span.progress",
-    { title: "Rows that are answered and scored" },
+    { title: "Rows answered and scored" },
     h(
       "span",
       { role: "progressbar", "aria-label": "Rows done", "aria-valuenow": done, "aria-valuemin": 0, "aria-valuemax": total || 1 },

@@ -4,12 +4,12 @@ import { ago, int } from "./format.js";
 
 const ITEMS = { traces: ["span", "spans"], logs: ["log record", "log records"], metrics: ["data point", "data points"] };
 const CAUSES = {
-  invalid_id: "no valid id",
+  invalid_id: "invalid id",
   invalid_metric: "cannot be counted",
-  invalid_time: "no valid time",
-  no_span: "belong to no span",
-  too_many_records: "more than a span has room for",
-  too_many_series: "more series than a project may have",
+  invalid_time: "invalid time",
+  no_span: "without a span",
+  too_many_records: "too many for one span",
+  too_many_series: "too many series in the project",
 };
 
 /**

@@ -12,35 +12,35 @@ const TEXTS = [
  * @type {Record<string, {says: string, needsTarget: boolean, settings: any[][]}>}
  */
 export const BUILT_IN = {
-  ExactMatchScorer: { says: "the answer is the target", needsTarget: true, settings: TEXTS },
-  ContainsScorer: { says: "the target is in the answer", needsTarget: true, settings: TEXTS },
+  ExactMatchScorer: { says: "the answer equals the target", needsTarget: true, settings: TEXTS },
+  ContainsScorer: { says: "the answer contains the target", needsTarget: true, settings: TEXTS },
   RegexMatchScorer: {
-    says: "a pattern is found",
+    says: "the answer matches a pattern",
     needsTarget: false,
     settings: [
-      ["pattern", "Pattern (empty: the target's)", "text"],
+      ["pattern", "Pattern (leave empty to use the target)", "text"],
       ["ignore_case", "Ignore case", "checkbox"],
-      ["full_match", "The whole answer", "checkbox"],
+      ["full_match", "Match the whole answer", "checkbox"],
     ],
   },
   NumberMatchScorer: {
-    says: "the last number of the answer is right",
+    says: "the last number in the answer is correct",
     needsTarget: true,
     settings: [
       ["tolerance", "Tolerance", "number", 0.000001],
       ["relative_tolerance", "Relative tolerance", "number", 0],
     ],
   },
-  ValidJSONScorer: { says: "the answer is JSON", needsTarget: false, settings: [] },
-  JSONMatchScorer: { says: "equal to the target as JSON", needsTarget: true, settings: [] },
+  ValidJSONScorer: { says: "the answer is valid JSON", needsTarget: false, settings: [] },
+  JSONMatchScorer: { says: "the answer equals the target as JSON", needsTarget: true, settings: [] },
   JSONSchemaScorer: {
-    says: "valid by a JSON schema",
+    says: "the answer matches a JSON schema",
     needsTarget: false,
-    settings: [["json_schema", "JSON schema (empty: the target's)", "textarea"]],
+    settings: [["json_schema", "JSON schema (leave empty to use the target)", "textarea"]],
   },
-  StringMatchScorer: { says: "the answer is in the target", needsTarget: true, settings: [] },
-  LevenshteinScorer: { says: "how far the answer is from the target, letter by letter", needsTarget: true, settings: TEXTS },
-  TextOverlapScorer: { says: "how many words answer and target share (token F1, ROUGE-L)", needsTarget: true, settings: [] },
+  StringMatchScorer: { says: "the target contains the answer", needsTarget: true, settings: [] },
+  LevenshteinScorer: { says: "edit distance between the answer and the target", needsTarget: true, settings: TEXTS },
+  TextOverlapScorer: { says: "words shared by the answer and the target (token F1, ROUGE-L)", needsTarget: true, settings: [] },
 };
 
 /** What runs a scorer: "built-in", "LLM judge" or "code". */

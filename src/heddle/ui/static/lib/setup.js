@@ -21,4 +21,4 @@ export const keyHint = () =>
   config.needs_key
     ? "This server needs a key: replace YOUR_KEY with yours. " +
       "Create new ones in Settings, or with `heddle keys create` on the server."
-    : "No key is needed here: any forty characters will do.";
+    : "This server needs no key: any 40 characters will do.";

@@ -34,7 +34,7 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
       j: [() => move(1), "next row"],
       k: [() => move(-1), "previous row"],
       Enter: [() => current() && open(current()), "open the row"],
-      ...(onpeek ? { " ": [() => current() && onpeek(current()), "look at the row beside the list"] } : {}),
+      ...(onpeek ? { " ": [() => current() && onpeek(current()), "preview the row beside the list"] } : {}),
       ...(selection ? { x: [() => current() && toggle(selection, key(current())), "select the row"] } : {}),
     });
   }

@@ -110,7 +110,7 @@ function ledBy(call, answer) {
   if (!answer) return null;
   return h(
     "p.ledby",
-    h("span", "Led to by ", h("a.ref", { href: link(path`/traces/${call.trace_id}`, { call: answer.id }), dir: "auto" },
+    h("span", "Requested by ", h("a.ref", { href: link(path`/traces/${call.trace_id}`, { call: answer.id }), dir: "auto" },
       answer.name)),
     h("a.button", { href: link("/playground", { call: answer.id }) }, icon("play"), "Open its prompt in playground"),
   );

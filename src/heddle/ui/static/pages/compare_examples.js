@@ -160,7 +160,7 @@ function tools({ found, counts, show, differs }) {
         { type: "button", "aria-pressed": () => String(differs()), onclick: () => setQuery({ diff: differs() ? null : "1" }) },
         "Differences",
       ),
-    () => (query("area") ? chip("Area of the scatter", () => setQuery({ area: null })) : null),
+    () => (query("area") ? chip("Selected area of the plot", () => setQuery({ area: null })) : null),
   );
 }
 

@@ -74,7 +74,7 @@ function summaryCard(totals) {
       h("td.number", statistics(name, summary[name])), h("td", agreement(figures[name], totals)));
   return card(
     "Summary",
-    h("span", "From the stored answers, and as the evaluating program printed it"),
+    h("span", "From the stored answers, and as printed by the evaluating program"),
     h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Summary of the scores" },
       h("table.table.summarytable", { "aria-label": "Summary of the scores" },
         h("thead", h("tr", ["Measure", "Stored answers", "SDK", ""].map((text, index) =>

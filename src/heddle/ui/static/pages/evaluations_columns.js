@@ -118,7 +118,7 @@ function starButton(run, baseline, star) {
       type: "button",
       "aria-pressed": () => String(isBase()),
       "aria-label": `Baseline: ${run.model.name}`,
-      title: () => (isBase() ? "The baseline: others are compared with it" : "Make this the baseline"),
+      title: () => (isBase() ? "The baseline, which others are compared with" : "Make this the baseline"),
       onclick: () => star(run.id),
     },
     icon("scorer"),

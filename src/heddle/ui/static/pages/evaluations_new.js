@@ -72,7 +72,7 @@ export async function newRun(about, onstart, preset = {}) {
       { onsubmit: submit },
       h(
         "p.dim",
-        "The server runs the model on every row and scores the answers with the evaluation's built-in scorers and judges. Scorers written in code only run in programs.",
+        "The server runs the model on every row and scores the answers with the evaluation's built-in scorers and judges. Scorers written in code run only in programs.",
       ),
       field("Evaluation", which),
       field("Model", [model.input, model.list], "A model served here, provider/model, an adapter step or the ref of a stored model."),

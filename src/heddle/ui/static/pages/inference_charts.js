@@ -53,7 +53,7 @@ export function engineCharts(history) {
       String,
     ),
     chart(
-      "Blocks of keys and values",
+      "KV cache blocks",
       [
         { key: "held", label: "held by requests", color: SERIES[2] },
         { key: "kept", label: "kept for reuse", color: SERIES[5] },
@@ -61,7 +61,7 @@ export function engineCharts(history) {
       compact,
     ),
     chart(
-      "Time of a step",
+      "Time per step",
       [{ key: "step", label: "mean", color: SERIES[3] }],
       (value) => (value ? duration(value) : "0"),
       false,

@@ -80,7 +80,7 @@ export function usageCard(project) {
 function traced(project, days, row, text, conditions = {}) {
   if (!project || query("all") === "1") return text;
   const from = Date.parse(`${since(days)}T00:00:00Z`) / 1000;
-  return callsLink(text, "The requests as calls", { from }, { "attributes.served_model": row.model, ...conditions });
+  return callsLink(text, "Show the requests as calls", { from }, { "attributes.served_model": row.model, ...conditions });
 }
 
 const latency = (place, figure) => (row) =>

@@ -130,7 +130,7 @@ function originOf(state, models) {
     "p.origin",
     query("call") ? "From the call " : "From the prompt ",
     h("a.ref", { href: origin.href, dir: "auto" }, origin.name),
-    model && !isHere ? [", which asked ", h("b", model), ". This server does not have it: another model answers."] : ".",
+    model && !isHere ? [", which asked ", h("b", model), ". This server does not have it, so another model answers."] : ".",
   );
 }
 
@@ -184,11 +184,11 @@ function noModels(problem) {
       text: problem || "The server was started without a model. Start it with one, or name a model provider.",
       code: [
         "pip install '.[inference]'",
-        "heddle serve --model heddle-tiny        # the small one of the package",
-        "heddle serve --model Qwen/Qwen3-0.6B     # one of the hub, or a folder",
+        "heddle serve --model heddle-tiny        # the small model in the package",
+        "heddle serve --model Qwen/Qwen3-0.6B     # a model from the hub, or a folder",
         "heddle serve --providers 'openai=https://api.openai.com/v1,OPENAI_API_KEY'",
       ].join("\n"),
-      action: h("p", "Then reload this page: the model is in the list of each column."),
+      action: h("p", "Then reload this page: each column lists the model."),
     }),
   );
 }

@@ -28,7 +28,7 @@ const TAKEN = [
 /** Fill the playground from the call of that id; its answer is left out, to be asked for again. Resolves to what it is. */
 export async function loadCall(state, id) {
   const { call } = await postProject("/call/read", { id, include_conversation: true });
-  if (!call) throw new Error(`No call ${id}: it may be deleted, or past the project's retention`);
+  if (!call) throw new Error(`Call ${id} not found: it may have been deleted, or be past the project's retention`);
   const { messages, tools } = call.conversation;
   const inputs = call.inputs ?? {};
   const parameters = Object.fromEntries(TAKEN.filter((name) => inputs[name] != null).map((name) => [name, inputs[name]]));

@@ -43,7 +43,7 @@ export function promptEditor(state, origin = () => null) {
     button("Add message", () => addMessage(state), { iconName: "add", kind: "quiet" }),
     variables(state),
     jsonEditor("Tools", "tools", "A JSON list of the tools that the model may call.", state.tools, TOOL_EXAMPLE),
-    jsonEditor("Structured output", "structured output", "A JSON schema that the answer follows.", state.schema, SCHEMA_EXAMPLE),
+    jsonEditor("Structured output", "structured output", "A JSON schema that the answer must follow.", state.schema, SCHEMA_EXAMPLE),
   );
 }
 

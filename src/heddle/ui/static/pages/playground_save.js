@@ -110,7 +110,7 @@ function rowForm(datasets, row, close) {
     try {
       const chosen = known();
       if (!chosen && isTaken(name.value.trim())) throw new Error(
-        `A dataset ${name.value.trim()} already exists: choose it above`);
+        `The dataset ${name.value.trim()} already exists; choose it above`);
       const made = await appendRow(chosen, name.value.trim(), parsedRow(area.value));
       close({ name: chosen?.object_id ?? name.value.trim(), digest: made });
     } catch (error) {

@@ -26,7 +26,7 @@ export default function Queue({ queue: id }) {
   const add = async () => {
     const answer = await addCallsDialog(id);
     if (!answer) return;
-    toast(`${int(answer.added_count)} added${answer.duplicates ? `, ${int(answer.duplicates)} were there already` : ""}`);
+    toast(`${int(answer.added_count)} added${answer.duplicates ? `, ${int(answer.duplicates)} already there` : ""}`);
     reload();
   };
   const head = {
@@ -123,7 +123,7 @@ function itemList(id, items, data, add) {
 function guideline({ queue, fields }) {
   return h("div.queuecards",
     card("Guideline", null, queue.description ? h("p.guideline", { dir: "auto" }, queue.description)
-    : h("p.dim", "None was written.")),
+    : h("p.dim", "No guideline.")),
     card("Fields", null,
       h("ul.fieldlist", fields.map((entry) => h("li", h("b", entry.label), " ", h("span.badge", kindText(entry.kind)), " ",
       h("span.dim", entry.options.map(optionText).join(" · ")),

@@ -69,7 +69,7 @@ function list(state, rows) {
       key: "changes",
       label: "Changed",
       render: (replay) =>
-        h("span", { title: changesOf(replay.request) }, changesOf(replay.request) || h("span.faint", "nothing: asked again")),
+        h("span", { title: changesOf(replay.request) }, changesOf(replay.request) || h("span.faint", "nothing (asked again)")),
     },
     { key: "selected", label: "Chats", number: true, render: (replay) => int(replay.counts.selected) },
     { key: "replayed", label: "Replayed", number: true, render: (replay) => int(replay.counts.replayed) },

@@ -27,7 +27,7 @@ export async function newReplay(preset = {}) {
 function replayForm({ prompts, scorers, preset, close }) {
   const problem = h("p.problem", { role: "alert" });
   const text = (attributes) => h("input", { type: "text", autocomplete: "off", ...attributes });
-  const name = text({ placeholder: "what is tried" });
+  const name = text({ placeholder: "what this replay tries" });
   const op = text({ placeholder: "every op", value: preset.op ?? "" });
   const source = text({ placeholder: "any model" });
   const limit = h("input", { type: "number", min: 1, max: 10_000, value: 100, required: true });
@@ -69,7 +69,7 @@ function replayForm({ prompts, scorers, preset, close }) {
     "form",
     { onsubmit: submit },
     field("Name", name),
-    h("div.twofields", field("Chats of the op", op, "Calls without a chat are skipped."), field("Asked of the model", source)),
+    h("div.twofields", field("Chats of the op", op, "Calls without a chat are skipped."), field("Originally answered by", source)),
     field("Newest chats", limit, "At most 10,000."),
     h(
       "div.twofields",

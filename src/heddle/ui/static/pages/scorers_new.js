@@ -12,7 +12,7 @@ import { oneLine } from "../lib/format.js";
 import { BUILT_IN, builtInOf, judgeOf, kindOfScorer, objectName, publishBuiltIn, publishJudge } from "../lib/scorerkinds.js";
 
 const PROMPT =
-  "You judge an answer of an assistant.\n\nWhat was given: {inputs}\nThe answer: {output}\n\n" +
+  "You are judging the answer of an assistant.\n\nInputs: {inputs}\nAnswer: {output}\n\n" +
   'Answer only with JSON: {{"correct": true or false, "reason": "one sentence"}}';
 const MOST_CALLS = 1000;
 
@@ -119,7 +119,7 @@ function tryOut(value) {
       const calls = await chosenCalls(which.value.trim());
       if (!calls.length) throw new Error("No such call");
       const { results } = await postProject("/calls/score/preview", { call_ids: calls.map(({ id }) => id), scorer: value() });
-      shown.value = h("table.table.inputs", { "aria-label": "What it says" },
+      shown.value = h("table.table.inputs", { "aria-label": "Result" },
         h("thead", h("tr", ["Call", "Output", "Score"].map((text) => h("th", { scope: "col" }, text)))),
         h("tbody", results.map(({ call_id: id, score, problem }, index) => h("tr",
           h("td", h("a", { href: link(path`/calls/${id}`), target: "_blank" }, callName(calls[index]))),

@@ -46,7 +46,7 @@ const userField = () => h("input", {
 
 const columns = [
   { key: "at", label: "When", render: (row) => h("time", { datetime: row.at, title: when(row.at) }, ago(row.at)) },
-  { key: "user", label: "Who", render: (row) => h("b", { title: row.user, dir: "auto" }, row.user || "nobody known") },
+  { key: "user", label: "Who", render: (row) => h("b", { title: row.user, dir: "auto" }, row.user || "unknown user") },
   { key: "address", label: "From", render: (row) => h("span.dim", row.address) },
   { key: "action", label: "What", render: (row) => h("code", row.action) },
   { key: "project", label: "Project", render: (row) => row.project && h("span", { title: row.project }, row.project) },

@@ -51,7 +51,7 @@ function list(keys, reload) {
   const all = () => query("revoked") === "1";
   const rows = () => keys.filter((key) => all() || !key.problem);
   const ended = keys.filter((key) => key.problem).length;
-  const choices = [["", "Usable"], ["1", `With ${ended} ended`]];
+  const choices = [["", "Usable"], ["1", `Including ${ended} ended`]];
   const which = segments("Which keys", choices, () => query("revoked") ?? "", (value) => setQuery({ revoked: value }));
   return card("API keys", [ended ? which : null, create(reload)], listing("API keys", rows, (row) => row.id, [
     ...columns, { key: "ends", label: "Ends", render: (row) => ends(row) },

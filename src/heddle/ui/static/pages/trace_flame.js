@@ -27,7 +27,7 @@ export function flame(view) {
     {
       role: "img",
       tabindex: 0,
-      "aria-label": "Flame of the trace; the tree view lists the same calls",
+      "aria-label": "Flame graph of the trace; the tree view lists the same calls",
       onscroll: () => {
         top.value = box.scrollTop;
       },
