@@ -28,6 +28,7 @@ from heddle.trace.objects import MAX_NAME
 from heddle.trace.otel.export import HEADER, ProjectResolver
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.refs import DOTS
 
 MISSING = (
     "No project: set the public key of the Langfuse client to the project (entity/project), use a secret key "
@@ -208,7 +209,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 def object_id(name: str) -> str:
     """The object that a name means; names that no object can have (`folder/prompt`) get a suffix of their own."""
     safe = _NO_OBJECT_NAME.sub("-", name)
-    if safe == name and 0 < len(name) <= MAX_NAME:
+    if safe == name and 0 < len(name) <= MAX_NAME and name not in DOTS:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:_HASHED]
     return f"{safe[: MAX_NAME - _HASHED - 1]}-{digest}"
