@@ -87,6 +87,8 @@ def test_weave_reads_what_langfuse_writes_and_the_other_way_round(wire: Wire, la
     assert (ours["name"], ours["type"], ours["labels"]) == ("tone", "chat", ["latest"])
     assert ours["prompt"] == [{"role": "system", "content": "Be {{tone}}, {always}"}]
     assert [item["name"] for item in ask(langfuse, "GET", PROMPTS)["data"]] == ["a/b c", "tone"]
+    create(langfuse, "..", "No object can have this name")
+    assert [item["name"] for item in ask(langfuse, "GET", PROMPTS)["data"]] == ["..", "a/b c", "tone"]
 
 
 def test_chat_prompts_with_placeholders_and_other_prompts(langfuse: httpx.Client) -> None:

@@ -98,6 +98,23 @@ def test_types_of_values(langfuse: httpx.Client) -> None:
     assert (found["output"]["dataType"], found["output"]["value"]) == ("CORRECTION", "fixed")
 
 
+def test_pages_neither_repeat_nor_skip_what_was_there_all_the_time(langfuse: httpx.Client) -> None:
+    for number in range(9):
+        score(langfuse, name=f"n{number}", value=number, traceId=TRACE, id=f"score-{number}")
+    seen, cursor = [], None
+    while True:
+        query = {"limit": 3, **({"cursor": cursor} if cursor else {})}
+        page = langfuse.get("/api/public/v3/scores", params=query).json()
+        seen += [item["id"] for item in page["data"]]
+        cursor = page["meta"].get("cursor")
+        if cursor is None:
+            break
+        score(langfuse, name="later", value=1, traceId=TRACE)
+        for gone in seen[-3:-1]:
+            assert langfuse.delete(f"/api/public/scores/{gone}").status_code == 202
+    assert seen == [f"score-{number}" for number in range(8, -1, -1)]
+
+
 def test_filters_and_pages(langfuse: httpx.Client) -> None:
     for number in range(5):
         timestamp = f"2026-01-0{number + 1}T00:00:00Z"

@@ -136,6 +136,21 @@ def test_lists_of_observations(stored: httpx.Client) -> None:
     assert llm["output"] == '{"role":"assistant","content":"yo"}' and llm["latency"] == pytest.approx(0.249)
 
 
+def test_pages_neither_repeat_nor_skip_what_was_there_all_the_time(wire: Wire, langfuse: httpx.Client) -> None:
+    send(langfuse, *(span(number, trace=number) for number in range(1, 10)))
+    seen, cursor = [], None
+    while True:
+        page = get(langfuse, "v2/observations", limit=3, **({"cursor": cursor} if cursor else {}))
+        seen += [one["id"] for one in page["data"]]
+        cursor = page["meta"].get("cursor")
+        if cursor is None:
+            break
+        later = 100 + len(seen)
+        send(langfuse, span(later, trace=later, start_time_unix_nano=START + 1_000_000_000))
+        wire.post("/calls/delete", call_ids=seen[:2])
+    assert seen == [f"{number:016x}" for number in range(9, 0, -1)]
+
+
 def test_what_a_call_does_not_say_has_its_default(wire: Wire, langfuse: httpx.Client) -> None:
     """Filters choose by what is shown: DEFAULT, and the environment `default`, where nothing is said."""
     said: list[tuple[str, Json, str | None]] = [

@@ -129,12 +129,14 @@ def test_a_name_belongs_to_one_class_while_versions_live(wire: Wire) -> None:
     create(wire, "o", CLASSED)
     answer = wire.client.post("/obj/create", json={"obj": body(wire, "o", {"plain": 1})})
     assert answer.status_code == 400 and "already used by another type" in answer.json()["reason"]
+    assert "its versions are Model, the new one is without a class" in answer.json()["reason"]
     create(wire, "o", {**CLASSED, "v": 2})
     create(wire, "o", OP)
     wire.post("/obj/delete", object_id="o")
     create(wire, "o", {"plain": 1})
     answer = wire.client.post("/obj/create", json={"obj": body(wire, "o", CLASSED)})
     assert answer.status_code == 400, "reviving a version of another class is refused as well"
+    assert "its versions are without a class, the new one is Model" in answer.json()["reason"]
 
 
 def test_monitors_with_unknown_fields_are_refused(wire: Wire) -> None:

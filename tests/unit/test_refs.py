@@ -12,7 +12,8 @@ from heddle.errors import InvalidRequest
 from heddle.wire import refs
 
 plain = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/:"), min_size=1, max_size=20)
-project_ids = st.builds("{}/{}".format, plain, plain)
+name = plain.filter(lambda text: text not in refs.DOTS)
+project_ids = st.builds("{}/{}".format, name, name)
 part = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
 edges = st.lists(st.tuples(st.sampled_from(["attr", "key", "index", "id"]), part), max_size=4)
 
@@ -39,6 +40,12 @@ def test_a_project_has_at_most_512_letters() -> None:
     assert refs.external_project(refs.internal_project(project_id)) == project_id
     with pytest.raises(InvalidRequest, match="longer than 512 characters"):
         refs.internal_project(project_id + "p")
+
+
+@pytest.mark.parametrize("project_id", ["../p", "e/..", "./p", "e/."])
+def test_a_project_that_no_address_can_hold(project_id: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"neither part can be '.' or '..'"):
+        refs.internal_project(project_id)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def test_indices_out_of_range_are_refused(edit: Edit) -> None:
         table_rows.apply_edits(2, [edit])
 
 
+def test_nothing_can_be_removed_from_a_table_without_rows() -> None:
+    with pytest.raises(InvalidRequest, match="Index out of range: 0 is in a table without rows"):
+        table_rows.apply_edits(0, [Edit("pop", 0)])
+
+
 ROWS: list[Any] = [
     {"a": "x"},
     {"a": 2},

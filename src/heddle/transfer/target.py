@@ -15,6 +15,7 @@ from heddle.transfer.rows import Misfit, take
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import object_value
+from heddle.wire.refs import DOTS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -260,7 +261,7 @@ def _span_id(span: Json) -> str:
 def object_id(name: str) -> str:
     """A name as the name of an object: letters, digits, `-`, `_` and `.`, at most 128."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in name)
-    return kept[:128] or "dataset"
+    return "dataset" if kept in ("", *DOTS) else kept[:128]
 
 
 def attributes_of(values: Json) -> list[Json]:

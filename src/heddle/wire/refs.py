@@ -34,6 +34,8 @@ _REF_IN_JSON = re.compile(rb'(?:-trace-internal)?:(?:\\?/){3}[^"\\]*+(?:\\.[^"\\
 """The rest of a string value that is a ref."""
 _ESCAPE = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|.)", re.DOTALL)
 _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
+DOTS = (".", "..")
+"""Names that no address can hold: clients resolve them, also percent-encoded, before they send a request."""
 MAX_PROJECT_LENGTH = 512
 
 Edge = tuple[str, str]
@@ -56,6 +58,8 @@ def internal_project(project_id: str) -> str:
     entity, slash, project = project_id.partition("/")
     if not (slash and entity and project) or "/" in project or _UNSAFE_PROJECT.search(project_id):
         raise InvalidRequest(f"Invalid project_id: expected 'entity/project', got {project_id[:200]!r}")
+    if entity in DOTS or project in DOTS:
+        raise InvalidRequest(f"Invalid project_id: neither part can be '.' or '..', got {project_id[:200]!r}")
     if len(project_id) > MAX_PROJECT_LENGTH:
         raise InvalidRequest(f"Invalid project_id: longer than {MAX_PROJECT_LENGTH} characters")
     return base64.urlsafe_b64encode(project_id.encode("utf-8", "replace")).decode().rstrip("=")

@@ -61,7 +61,8 @@ def apply_edits(count: int, edits: Sequence[Edit]) -> tuple[list[Piece], list[st
 
 def _checked(index: int | None, highest: int) -> int:
     if index is None or not 0 <= index <= highest:
-        raise InvalidRequest(f"Index out of range: {index} is not between 0 and {highest}")
+        allowed = f"not between 0 and {highest}" if highest >= 0 else "in a table without rows"
+        raise InvalidRequest(f"Index out of range: {index} is {allowed}")
     return index
 
 

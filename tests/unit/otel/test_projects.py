@@ -25,6 +25,7 @@ ENTITY = Caller("ann", (Grant.parse("write:team"),))
         ({"service.name": "svc"}, BOUND, "", "d/d", "team/bound"),
         ({"service.name": "svc"}, ENTITY, "", "d/d", "team/svc"),
         ({"service.name": " pay/ments: v1\n"}, LOCAL, "", "d/d", "local/pay-ments- v1"),
+        ({"service.name": ".."}, LOCAL, "", "d/d", "local/unknown_service"),
         ({"service.name": "x" * 900}, LOCAL, "", "", "local/" + "x" * 200),
         ({"service.name": "unknown_service"}, LOCAL, "", "d/d", "d/d"),
         ({"service.name": "unknown_service:python3"}, LOCAL, "", "d/d", "d/d"),

@@ -358,4 +358,4 @@ def test_rejected_spans_are_reported(server: HeddleProcess) -> None:
 def test_values_keep_their_types_on_the_wire() -> None:
     assert any_value(True) == {"boolValue": True} and any_value(2**60) == {"intValue": str(2**60)}
     assert any_value({"a": [1.5, None]})["kvlistValue"]["values"][0]["key"] == "a"
-    assert object_id("questions / é?") == "questions-----" and object_id("") == "dataset"
+    assert object_id("questions / é?") == "questions-----" and object_id("") == object_id("..") == "dataset"

@@ -28,6 +28,7 @@ from heddle.trace.objects import MAX_NAME
 from heddle.trace.otel.export import HEADER, ProjectResolver
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.refs import DOTS
 
 MISSING = (
     "No project: set the public key of the Langfuse client to the project (entity/project), use a secret key "
@@ -162,6 +163,23 @@ class Conditions:
         for operator, moment in (("$gte", first), ("$lt", end)):
             self.compare(operator, name, None if moment is None else times.to_iso(times.to_micros(moment)))
 
+    def behind(self, name: str, cursor: str | None) -> None:
+        """A row comes after that of a cursor, by an instant and then its id; raises InvalidRequest for no cursor."""
+        if cursor is None:
+            return
+        try:
+            at, _, row_id = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode().partition(" ")
+        except ValueError:
+            at, row_id = "", ""
+        instant = times.parse(at)
+        if instant is None:
+            raise InvalidRequest("cursor: not a cursor of this API", param="cursor")
+        at = times.to_iso(instant)
+        self.compare("$lte", name, at)
+        same = {"$eq": [{"$getField": self.path(name)}, {"$literal": at}]}
+        before = {"$gte": [{"$getField": self.path("id")}, {"$literal": row_id}]}
+        self.conditions.append({"$not": [{"$and": [same, before]}]})
+
 
 def meta(page: int, limit: int, total: int) -> Json:
     """What is said of a page."""
@@ -173,23 +191,9 @@ def cut(items: Sequence[T], page: int, limit: int) -> Sequence[T]:
     return items[(page - 1) * limit : page * limit]
 
 
-def to_cursor(offset: int) -> str:
-    """The cursor of the page that begins there."""
-    return base64.urlsafe_b64encode(f"from:{offset}".encode()).decode().rstrip("=")
-
-
-def offset_of(cursor: str | None) -> int:
-    """Where the page of a cursor begins; raises InvalidRequest for a text that is none."""
-    if cursor is None:
-        return 0
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except ValueError:
-        text = ""
-    prefix, _, number = text.partition(":")
-    if prefix != "from" or not number.isdecimal() or len(number) > 15:
-        raise InvalidRequest("cursor: not a cursor of this API", param="cursor")
-    return int(number)
+def to_cursor(at: str, row_id: str) -> str:
+    """The cursor of the page behind a row, in a list by an instant and an id, the newest first."""
+    return base64.urlsafe_b64encode(f"{at} {row_id}".encode()).decode().rstrip("=")
 
 
 def answer_with(status: int, value: Json) -> Response:
@@ -208,7 +212,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 def object_id(name: str) -> str:
     """The object that a name means; names that no object can have (`folder/prompt`) get a suffix of their own."""
     safe = _NO_OBJECT_NAME.sub("-", name)
-    if safe == name and 0 < len(name) <= MAX_NAME:
+    if safe == name and 0 < len(name) <= MAX_NAME and name not in DOTS:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:_HASHED]
     return f"{safe[: MAX_NAME - _HASHED - 1]}-{digest}"

@@ -20,7 +20,6 @@ from heddle.compat.langfuse.access import (
     answer_with,
     body_api,
     meta,
-    offset_of,
     to_cursor,
 )
 from heddle.compat.langfuse.stored_scores import (
@@ -220,9 +219,9 @@ async def list_scores_by_cursor(
     selection.among("dataType", kinds)
     _with_value(selection, kinds, _words(value), value_min, value_max)
     selection.within("timestamp", from_timestamp, to_timestamp)
-    offset = offset_of(cursor)
-    found, total = await scores.query(selection, limit, offset)
-    more = {"cursor": to_cursor(offset + limit)} if offset + limit < total else {}
+    selection.behind("created_at", cursor)
+    found, total = await scores.query(selection, limit, 0)
+    more = {"cursor": to_cursor(times.to_iso(found[-1].created_at), found[-1].id)} if found and limit < total else {}
     data = [_third(score, scores.project.id, groups) for score in found]
     return answer({"data": data, "meta": {"limit": limit, **more}})
 

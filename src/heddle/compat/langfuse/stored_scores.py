@@ -100,7 +100,7 @@ class Selection(Conditions):
 
     def path(self, name: str) -> str:
         """Where the field of a name lies."""
-        if name in ("id", "queue_id", "wb_user_id"):
+        if name in ("id", "created_at", "queue_id", "wb_user_id"):
             return name
         return "payload.output" if name == "output" else f"{_OWN}.{name}"
 

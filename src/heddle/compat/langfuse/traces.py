@@ -20,7 +20,6 @@ from heddle.compat.langfuse.access import (
     OfProjectStore,
     Page,
     meta,
-    offset_of,
     to_cursor,
 )
 from heddle.compat.langfuse.observation import (
@@ -225,17 +224,24 @@ async def list_observations_by_cursor(
         chosen.filter["trace_roots_only"] = True
     elif is_root is not None:
         raise InvalidRequest("isRootObservation: only true is supported", param="isRootObservation")
-    offset, left = offset_of(cursor), limit
+    chosen.behind("started_at", cursor)
+    left, following = limit, ""
 
     async def page() -> AsyncIterator[list[Json]]:
-        nonlocal left
-        query = observations.request(chosen, limit + 1, offset)
-        async for part in observations.slices(query, lambda one: one.select(groups)):
-            yield part[:left]
+        nonlocal left, following
+        query = observations.request(chosen, limit + 1)
+
+        def show(one: Observation) -> tuple[str, Json]:
+            return to_cursor(one.call["started_at"], one.call["id"]), one.select(groups)
+
+        async for part in observations.slices(query, show):
+            if shown := part[:left]:
+                following = shown[-1][0]
+            yield [selected for _, selected in shown]
             left -= len(part)
 
     def tell_cursor() -> Json:
-        return {"meta": {"cursor": to_cursor(offset + limit)} if left < 0 else {}}
+        return {"meta": {"cursor": following} if left < 0 else {}}
 
     return await answer_slices("data", page(), tell_cursor)
 

@@ -436,11 +436,11 @@ def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
 def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
     live = sa.and_(*_of_object(new.project, new.object_id), _v.kind == new.kind, _v.deleted_at.is_(None))
     classes = connection.execute(sa.select(_v.base_object_class).where(live).distinct()).scalars()
-    others = sorted(str(name) for name in classes if name != new.base_object_class)
+    others = sorted(name or "without a class" for name in classes if name != new.base_object_class)
     if others:
         raise InvalidRequest(
             f"Object name {new.object_id!r} is already used by another type: its versions are {', '.join(others)}, "
-            f"the new one is {new.base_object_class}. Publish it under another name."
+            f"the new one is {new.base_object_class or 'without a class'}. Publish it under another name."
         )
 
 

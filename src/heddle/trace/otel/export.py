@@ -296,8 +296,8 @@ class ProjectResolver:
 
     def of_entity(self, name: str) -> str:
         """A project of the caller's entity; what an id cannot hold is replaced."""
-        safe = _UNSAFE.sub("-", name)[:_MAX_NAME].strip("- ") or UNNAMED_SERVICE
-        return f"{self.caller.default_entity}/{safe}"
+        safe = _UNSAFE.sub("-", name)[:_MAX_NAME].strip("- ")
+        return f"{self.caller.default_entity}/{UNNAMED_SERVICE if safe in ('', *refs.DOTS) else safe}"
 
 
 def _text(resource: Json, key: str) -> str:

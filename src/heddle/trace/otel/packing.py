@@ -191,7 +191,8 @@ def op_object_id(name: str) -> str:
         name = cut(name, OP_NAME_MAX, f":{hashlib.sha256(name.encode()).hexdigest()[:4]}")
     safe = _UNSAFE.sub("", name.replace(" ", "_").replace("/", "_")).lower()
     # Lower-casing a few letters makes two of one, of which the second is no letter.
-    return _UNSAFE.sub("", safe)[:OP_NAME_MAX] or NAMELESS
+    safe = _UNSAFE.sub("", safe)[:OP_NAME_MAX]
+    return NAMELESS if safe in ("", *refs.DOTS) else safe
 
 
 def cut(name: str, most: int, ending: str = "...") -> str:
