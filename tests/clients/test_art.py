@@ -199,6 +199,7 @@ SCORES = {"scores": [{"trajectory_id": one, "explanation": "said", "score": int(
 ONE_SCORE = {"scores": [{"trajectory_id": "1", "explanation": "alike", "score": 0.5}]}
 
 
+@pytest.mark.thorough
 def test_the_clients_own_ruler(project: str, tmp_path: Path, version: str) -> None:
     """RULER of the client asks a model of this server for its scores, by a schema; nothing of it is changed."""
     rules = [{"last": 'trajectory id="3"', "say": json.dumps(SCORES)}, {"say": json.dumps(ONE_SCORE)}]

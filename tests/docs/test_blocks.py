@@ -12,7 +12,7 @@ from tests.docs.desk import Desk
 from tests.docs.stories import AFTER, CHECKED, ENDS_WITH, GIVEN, IN_MODULE, INSTEAD, NOT_RUN, READ
 from tests.support.selection import with_breadth
 
-FIRST = ("README.md", "docs/start.md", "CONTRIBUTING.md", "docs/search.md", "docs/langfuse.md", "docs/mcp.md")
+FIRST = ("README.md", "docs/start.md", "CONTRIBUTING.md", "docs/search.md", "docs/langfuse.md")
 """The pages that `make test` tries; the others are tried by `make test-all`."""
 WITH_BLOCKS = sorted((page for page in PAGES if blocks_of(page)), key=lambda page: page not in FIRST)
 TABLES = {"NOT_RUN": NOT_RUN, "IN_MODULE": IN_MODULE, "READ": READ, "ENDS_WITH": ENDS_WITH, "AFTER": AFTER}

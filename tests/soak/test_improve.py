@@ -49,6 +49,7 @@ def wait_for(clinic: Clinic, improvement: str, place: Place) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.thorough
 def test_kills_change_no_byte_and_nothing_is_done_twice(heddle: HeddleProcess, project: str) -> None:
     """Two improvements from the same step with the same seed; the server is killed in each step of the second."""
     heddle.start()

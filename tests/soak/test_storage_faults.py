@@ -86,7 +86,7 @@ def test_power_cut_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None
     read_back(process, load.acknowledged, seed)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", with_breadth(FAULTS, keep=2))
 @each_seed
 def test_failing_operation_is_refused_and_no_more(tmp_path: Path, fault: str, seed: int) -> None:
     """Requests that an operation fails are refused with a reason, the next are stored, and then the power goes, too."""
