@@ -51,10 +51,12 @@ By hand, with the same questions; there are no automated tests for these.
 | deepeval | `deepeval` 4.3.1 | asks as model and as embedding: answer, embedding, error |
 | distilabel | `distilabel` 1.5.3 | asks: answer, several, a pipeline, error |
 | ell | `ell-ai` 0.0.17 | asks: answer, several, tools, structure, error |
+| google-genai: OpenInference | `google-genai` 3.6.1 | its spans: tree, messages, chat, tokens, cost, error |
 | graphiti | `graphiti-core` 0.31.2 | asks: structure, responses, error; not its reranker |
 | inspect | `inspect-ai` 0.3.285 | asks: answer, tools, structure |
 | langroid | `langroid` 0.69.16 | asks: answer, stream, tools, error |
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
+| litellm: proxy | `litellm[proxy]` 1.110.2 | asks all three interfaces; its spans: messages, cost, user, error |
 | llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
 | mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
 | mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error |

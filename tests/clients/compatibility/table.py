@@ -569,6 +569,12 @@ CLIENTS: Sequence[Client] = (
     ),
     agents("Claude Code", "@anthropic-ai/claude-code", "claude_code.js"),
     agents("Codex CLI", "@openai/codex", "codex.js"),
+    agents(
+        "Qwen Code",
+        "@qwen-code/qwen-code",
+        "qwen_code.js",
+        limits={"conversation": "its requests do not name their session"},
+    ),
     agents("openai-agents", "openai-agents", "openai_agents_task.py", conversation=None),
     traces(
         "langfuse: LangChain",

@@ -191,6 +191,15 @@ def test_requests_of_the_proxy_of_litellm(name: str, operation: str) -> None:
     assert agent.output_messages == [{"role": "assistant", "parts": [part]}]
 
 
+def test_the_model_behind_a_name_of_the_proxy_of_litellm() -> None:
+    """It puts the name that its caller used in place of the model that answered."""
+    named = {"gen_ai.request.model": "gpt-5-mini", "gen_ai.response.model": "fast", "gen_ai.usage.input_tokens": 5}
+    assert [one.model for one in call_of(named)[1].usage] == ["fast"]
+    proxied = {**named, "metadata.user_api_key_hash": "h"}
+    assert [one.model for one in call_of(proxied)[1].usage] == ["gpt-5-mini"]
+    assert seen(span_of(proxied)).response_model == "gpt-5-mini"
+
+
 def test_a_model_that_is_named_alone_was_not_asked() -> None:
     """The proxy of LiteLLM copies the model and the user of a request to its spans of routes and dependencies."""
     copied = {"gen_ai.request.model": "m", "litellm.metadata.user_api_key_end_user_id": "ann"}

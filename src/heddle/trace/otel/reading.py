@@ -333,7 +333,7 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
     """Give the call what only the conventions know: kind and model, messages in, the answer out."""
     kind, model = KINDS.get(agent.operation_name or ""), agent.response_model or agent.request_model
     for name, value in (("kind", kind), ("model", model)):
-        if value and not found.attributes.get(name):
+        if value and (name == "model" or not found.attributes.get(name)):
             found.attributes[name] = value
     is_serialised = agent.operation_name == "chat" and any(
         is_serialised_request(value) for value in found.inputs.values()

@@ -117,6 +117,8 @@ EVENTS = {
 }
 """Events of which messages are read, and whose; those with details name roles themselves."""
 
+_PROXIED = "metadata.user_api_key_hash"
+
 
 def _derive(span: OtelSpan, into: AgentSpan) -> None:
     for event in span.events:
@@ -131,6 +133,9 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
         into.operation_name = _operation(span, into)
     else:
         into.operation_name = _OTHER_NAMES.get(into.operation_name, into.operation_name)
+    if _PROXIED in span.attributes and into.request_model:
+        # The proxy of LiteLLM answers in the name by which it was asked, which has no price.
+        into.response_model = into.request_model
 
 
 def _messages(span: OtelSpan, into: AgentSpan) -> None:
