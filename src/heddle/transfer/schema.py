@@ -112,7 +112,7 @@ OWNED = {
 }
 """Tables with ids of their own across all projects and records below them; the columns that say whose they are."""
 PARENTS = {"annotation_queue_items": ("queue_id", "annotation_queues")}
-PARENTS |= {moved.table.name: moved.parent for moved in EXPORTED if moved.parent is not None}
+PARENTS |= {moved.table.name: (moved.parent[0], moved.parent[1]) for moved in EXPORTED if moved.parent is not None}
 """The column by which a record lies below one of another table."""
 FOLDERS_OF = tuple(column.table.name for column in FOLDER_COLUMNS)
 BY_NAME = {moved.table.name: moved for moved in EXPORTED}
