@@ -124,7 +124,7 @@ def test_jobs_of_models_that_were_deleted_go_with_their_project(executor: Memory
         rows = run(executor.read(lambda connection: connection.execute(query).all()))
         return {row.id: row.created_by for row in rows}
 
-    run(executor.write(lambda connection: connection.execute(train_jobs.update().values(project=None))))
+    run(executor.write(lambda connection: connection.execute(train_jobs.update().values(former_project=None))))
     for model in run(TrainModels(executor).all()):
         run(TrainModels(executor).delete(model, 1, "me"))
     run(Erasure(executor).named(PROJECT, "user", "zebra", {}))

@@ -94,7 +94,7 @@ def test_rows_whose_owner_is_gone_are_removed(postgres: PostgresServer) -> None:
     migrate(address)
     with connected(address) as connection:
         planted.orphan(connection)
-        connection.exec_driver_sql("ALTER TABLE train_jobs DROP COLUMN project")
+        connection.exec_driver_sql("ALTER TABLE train_jobs DROP COLUMN former_project")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0012'")
     with ThreadPoolExecutor(3) as threads:
         assert sorted(map(len, threads.map(migrate, [address] * 3))) == [0, 0, current() - 12]

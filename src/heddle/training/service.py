@@ -260,7 +260,7 @@ class Training:
         job = await self._jobs.find(job_id.lower())
         if job is not None:
             model = await self._table.find(job.model_id)
-            project = refs.external_project(job.project or "") if model is None else model.project_id
+            project = refs.external_project(job.former_project or "") if model is None else model.project_id
             if caller.reaches(project) if project else not caller.is_bound:
                 return job
         raise NotFound("TrainingJob not found")

@@ -136,8 +136,10 @@ class ProjectTable:
 
     @property
     def columns(self) -> "list[sa.Column[Any]]":
-        """What is moved: everything but numbers that the database gives, and checksums: an import changes rows."""
-        given = (self.table.autoincrement_column, agent_spans.c.crc)
+        """What is moved: everything but numbers that the database gives, checksums (an import changes rows), and whose the
+        jobs of deleted models were, which stay behind.
+        """
+        given = (self.table.autoincrement_column, agent_spans.c.crc, train_jobs.c.former_project)
         return [column for column in self.table.c if all(column is not one for one in given)]
 
     @property
@@ -223,7 +225,7 @@ MODELS = ProjectTable(train_models, within=_in_named_project(train_models), auth
 TRAIN_JOBS = MODELS.below(
     train_jobs.c.model_id,
     only=train_jobs.c.state.in_(_ENDED),
-    left=lambda projects: train_jobs.c.project.in_(projects),
+    left=lambda projects: train_jobs.c.former_project.in_(projects),
     authors=("created_by",),
 )
 TRAIN_LOGS = MODELS.below(train_logs.c.model_id, authors=("created_by",))

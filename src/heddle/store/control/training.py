@@ -120,8 +120,8 @@ class JobRow:
     ended_at: int | None = None
     key_id: str | None = None
     """The key that it was started with."""
-    project: str | None = None
-    """Whose it was (internal id), once its model was deleted."""
+    former_project: str | None = None
+    """The project (internal id) of its model, once that was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

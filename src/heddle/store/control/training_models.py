@@ -134,7 +134,7 @@ class TrainModels(Repository):
         connection.execute(train_models.delete().where(_m.id == row.id))
         project = refs.internal_project(row.project_id)
         mine = train_jobs.update().where(train_jobs.c.model_id == row.id)
-        connection.execute(mine.values(payload="", project=project))
+        connection.execute(mine.values(payload="", former_project=project))
         details = {"entity": row.entity, "project": row.project, "name": row.name}
         audit(connection, at, user, "train_model.delete", project, details)
         return found

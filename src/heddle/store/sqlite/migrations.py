@@ -187,7 +187,7 @@ def _add_quotas(session: Session) -> None:
 
 def _remove_orphans(session: Session) -> None:
     """Rows that earlier versions left when what they belong to was removed: nobody reads them, and no purge."""
-    _add_column(session.raw, "train_jobs", "project TEXT")
+    _add_column(session.raw, "train_jobs", "former_project TEXT")
     for table, column, above, key in (
         ("annotation_queue_items", "queue_id", "annotation_queues", "id"),
         ("annotation_progress", "item_id", "annotation_queue_items", "id"),

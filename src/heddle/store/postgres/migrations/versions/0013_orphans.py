@@ -8,7 +8,7 @@ down_revision = "0012"
 
 def upgrade() -> None:
     """Let jobs keep the project of a model that is deleted; remove what earlier versions left without one."""
-    op.execute('ALTER TABLE train_jobs ADD COLUMN project TEXT COLLATE "C"')
+    op.execute('ALTER TABLE train_jobs ADD COLUMN former_project TEXT COLLATE "C"')
     for table, column, above, key in (
         ("annotation_queue_items", "queue_id", "annotation_queues", "id"),
         ("annotation_progress", "item_id", "annotation_queue_items", "id"),
