@@ -16,6 +16,7 @@ from heddle.http.routing import Admin, ResponseModel, StoreDep, answer, group
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.coordination import ADAPTERS
 from heddle.store.control.erasure import IMPORT_JOB, PURGE_JOB, Counts, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.project_tables import FoundCalls
@@ -89,20 +90,24 @@ class Purges:
     async def _project(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:
         await self._end_jobs(project, await self._store.erasure.open_jobs(project))
         models = [one for one in await self._store.train_models.all() if one.project_id == job.project_id]
-        ids = sorted({*job.progress.get("models", ()), *(one.id for one in models)})
-        await run.progress({"removed": counts, "models": ids})
+        found = {*(model_folder(one.id) for one in models), *await self._store.erasure.folders(project)}
+        folders = sorted(found.union(job.progress.get("folders", ())))
+        await run.progress({"removed": counts, "folders": folders})
         for model in models:
             _add(counts, "train_checkpoints", await self._training.models.delete(model, run.caller.user))
             _add(counts, "train_models", 1)
-        for folder in [*map(model_folder, ids), *await self._store.erasure.folders(project)]:
+        late = await self._store.erasure.adapters(project, counts)
+        await self._store.changes.count(ADAPTERS)
+        for folder in late.union(folders):
             await asyncio.to_thread(files.remove, self._data / folder)
         _add(counts, "calls", await self._store.calls.purge_project(project))
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
-        await run.progress({"removed": counts, "models": ids})
-        for folder in await self._store.erasure.project(project, counts):
+        await run.progress({"removed": counts, "folders": folders})
+        late = await self._store.erasure.project(project, counts)
+        await self._store.renew_caches([project])
+        for folder in late:
             # Of what came since; a checkpoint goes with its model.
             await asyncio.to_thread(files.remove, self._data.joinpath(*Path(folder).parts[:2]))
-        await self._store.renew_caches([project])
 
     async def _subject(self, job: JobRow, project: str, run: JobRun, counts: Counts) -> None:
         """Files, tables and stored responses go with the calls and objects that name them, unless others do, too."""

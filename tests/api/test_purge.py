@@ -19,11 +19,14 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
+from heddle.auth import LOCAL
+from heddle.inference.adapters import FILES, Address
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
 from heddle.store.control.erasure import SUBJECTS
+from heddle.store.control.inference import AdapterRow
 from heddle.store.integrity import SqliteIntegrity
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer.export import export
@@ -208,6 +211,42 @@ def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest
             assert planted.rows_with(tmp_path / DATABASE, MARKER) == []
             assert planted.files_with(tmp_path, MARKER) == []
             assert planted.files_with(tmp_path, NEIGHBOUR) and refused == [folder]
+
+    asyncio.run(run())
+
+
+def test_an_adapter_is_unknown_before_its_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chats got a 503 that told of files which all servers must share. After a crash the job knows the folder."""
+    address, folder = Address("tuned", 0, *OWN.split("/")), "adapters/tuned"
+    found: list[Any] = []
+
+    async def run() -> None:
+        async with running_services(tmp_path) as (services, client):
+            offered, loop = services.inference.adapters, asyncio.get_running_loop()
+            (tmp_path / folder).mkdir(parents=True)
+            for name in FILES:
+                (tmp_path / folder / name).touch()
+            row = AdapterRow(address.entity, address.project, address.name, 0, "base", folder, 1, "ada")
+            await services.store.adapters.add(row)
+            await offered.open("base")
+            assert offered.find(address, LOCAL) is not None
+
+            async def look() -> None:
+                await offered.look()
+                found.append((offered.find(address, LOCAL), offered.without_files(address, LOCAL)))
+                listed = await client.post("/evaluations/jobs/query", json={"project_id": OWN})
+                found.append(listed.json()["jobs"][0]["progress"]["folders"])
+
+            def remove(path: Path) -> None:
+                asyncio.run_coroutine_threadsafe(look(), loop).result(60 * strain())
+                assert path == tmp_path / folder
+                shutil.rmtree(path)
+
+            monkeypatch.setattr("heddle.purge.files.remove", remove)
+            asked = await client.post("/project/purge", json={"project_id": OWN, "subject": "project"})
+            job = await services.jobs.wait(OWN, asked.json()["job_id"])
+            assert job.state == "succeeded", job.error
+            assert found == [(None, None), [folder]] and (job.result or {})["removed"]["adapters"] == 1
 
     asyncio.run(run())
 

@@ -342,10 +342,13 @@ async def responses(store: ControlGroups) -> list[Any]:
 @story
 async def training(store: ControlGroups) -> list[Any]:
     found: list[Any] = []
-    for number in range(4):
+    for name in ("m0", "m1"):
+        first = CheckpointRow(name, name, 0, None, None, name, "digest", 1, {}, 1)
+        await store.train_models.create(ModelRow(name, "e", "p", name, "base", None, {}, 1, "me"), first)
+    for number, model in enumerate(("m0", "m1", "m0", "m1", "gone")):
         job = TrainJob(
             id=f"j{number}",
-            model_id=f"m{number % 2}",
+            model_id=model,
             kind="rl",
             config={"n": 1},
             payload="blob",

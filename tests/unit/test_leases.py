@@ -25,6 +25,7 @@ from heddle.store.control.inference import AdapterRow
 from heddle.store.control.monitors import AlertRow, DeliveryRow, alert_deliveries
 from heddle.store.control.objects import NewVersion
 from heddle.store.control.training import JobRow, LeaseLost, train_jobs
+from heddle.store.control.training_models import CheckpointRow, ModelRow
 from tests.support.patience import strain
 from tests.support.postgres import postgres
 from tests.support.servers import Two, end_leases, two, until
@@ -202,7 +203,10 @@ def test_leases_end_by_job_and_by_server(two: Two) -> None:
 
 
 async def training_jobs(server: ControlGroups, models: int, each: int) -> set[str]:
-    """Jobs of some models; their ids."""
+    """Jobs of some new models; their ids."""
+    for name in (f"model-{n}" for n in range(models)):
+        first = CheckpointRow(name, name, 0, None, None, name, "", 1, {}, 1)
+        await server.train_models.create(ModelRow(name, "team", "one", name, "base", None, {}, 1, "me"), first)
     made = [
         JobRow(
             id=f"job-{n}",

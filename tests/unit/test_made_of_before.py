@@ -17,6 +17,7 @@ from heddle.store.control.objects import NewVersion, ObjectFilter
 from heddle.store.control.responses import ResponseRow
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.control.tinker import RequestRow, RunRow, SamplerRow, SavedRow
+from heddle.store.control.training import JobRow as TrainJob
 from heddle.store.control.training_models import CheckpointRow, LogRow
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
@@ -106,6 +107,7 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
         tinker, queue, models = store.tinker, store.tinker_requests, store.train_models
         asked = RequestRow(id="r", target="gone", seq=1, kind="optim_step", body=b"", created_at=1)
         made = RunRow(id="r", model_id="gone", session_id="gone", lora={}, user_metadata=None, created_at=1, seen_at=1)
+        job = TrainJob(id="r", model_id="gone", kind="rl", config={}, payload="p", created_at=1, created_by="me")
         saved = SavedRow(
             path="p", run_id="gone", kind="sampler", step=1, bytes=1, user_metadata=None, expires_at=None, created_at=1
         )
@@ -116,6 +118,7 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
             queue.add(asked),
             queue.add(replace(asked, kind="sample")),
             models.add_log(LogRow("l", "gone", 0, "train", {}, "", 1, 1, 1, "me")),
+            store.train_jobs.add(job, 9),
             models.add_checkpoint(CheckpointRow("c", "gone", 1, 0, None, "training/gone/1", "d", 1, {}, 1)),
         ):
             with pytest.raises(NotFound):
@@ -125,6 +128,7 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
             await tinker.samplers("gone"),
             await tinker.saved_of(["gone"]),
             await queue.find("r"),
+            await store.train_jobs.find("r"),
         )
         assert not any((*left, await models.checkpoints("gone"), await models.logs("gone")))
 

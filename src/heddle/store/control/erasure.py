@@ -132,6 +132,10 @@ class Erasure(Repository):
         await self._execute(emptied)
         return folders
 
+    async def adapters(self, project: str, counts: Counts) -> set[str]:
+        """Forget the adapters of a project; returns their folders, which are to be removed, too."""
+        return await self._remove(ADAPTERS, ADAPTERS.within([project]), counts)
+
     async def calls(self, found: FoundCalls, counts: Counts) -> None:
         """Remove what belongs to calls; the identity of their traces is that of the spans that stay."""
         for erased in PROJECT_TABLES:

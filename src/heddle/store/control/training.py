@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 import sqlalchemy as sa
 
-from heddle.errors import Busy, HeddleError
+from heddle.errors import Busy, HeddleError, NotFound
 from heddle.store.control.coordination import (
     NO_LEASE,
     QUEUED,
@@ -175,6 +175,7 @@ _jobs, _events = Mapped(JobRow, "train_jobs"), Mapped(EventRow, "train_events", 
 train_jobs, train_events = _jobs.table, _events.table
 _runs = Mapped(RunJob, of=train_jobs)
 JOB_TABLES = (train_jobs, train_events)
+_MODELS = sa.table("train_models", sa.column("id"))  # its module imports this one
 _j, _e = train_jobs.c, train_events.c
 
 
@@ -186,7 +187,9 @@ class TrainJobs(JobQueue[JobRow]):
 
     @writes
     def add(self, connection: sa.Connection, row: JobRow, most_queued: int) -> None:
-        """Queue a job; raises Busy when that many of its model wait already."""
+        """Queue a job; raises NotFound for a model that was deleted, Busy when that many of its model wait already."""
+        if connection.execute(sa.select(_MODELS.c.id).where(_MODELS.c.id == row.model_id)).first() is None:
+            raise NotFound("The model was deleted")
         waiting = sa.select(sa.func.count()).where(_j.model_id == row.model_id, _j.state == QUEUED)
         if connection.execute(waiting).scalar_one() >= most_queued:
             raise Busy(f"{most_queued} jobs of this model are already waiting", retry_after=5)

@@ -245,7 +245,6 @@ class Supervisor(Runner[JobRow]):
         job = attempt.job
         model = await self._models.find(job.model_id)
         if model is None:
-            await self._jobs.update(job.id, payload="")  # it came in while its model was being deleted
             await self._end(None, job, FAILED, "the model was deleted")
             return
         if job.state != PUBLISHING:
