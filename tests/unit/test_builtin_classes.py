@@ -255,14 +255,15 @@ def test_kinds(value: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("", InvalidField), ("a b", InvalidField), ("a/b", InvalidField), ("é" * 129, InvalidRequest)]
+    ("name", "error"),
+    [*((name, InvalidField) for name in ("", ".", "..", "a b", "a/b")), ("é" * 129, InvalidRequest)],
 )
 def test_names_that_are_refused(name: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         check_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "é" * 128, "a.b-c_1", "日本"])
+@pytest.mark.parametrize("name", ["a", "é" * 128, "a.b-c_1", "...", "日本"])
 def test_names_that_are_taken(name: str) -> None:
     check_name(name)
 

@@ -60,8 +60,8 @@ def check_name(name: str) -> None:
             f"Invalid object name: {name[:200]}. Contains invalid characters: {bad[:20]}. "
             "Letters, digits, '_', '.' and '-' are allowed."
         )
-    if not name:
-        raise InvalidField("Object name cannot be empty")
+    if name in ("", ".", ".."):
+        raise InvalidField(f"Invalid object name: {name!r}")
     if len(name) > MAX_NAME:
         raise InvalidRequest(f"Object name is longer than {MAX_NAME} characters: {name}")
 
