@@ -68,6 +68,15 @@ def test_missing_ids_are_made(wire: Wire) -> None:
     assert one(wire, made["id"])["trace_id"] == made["trace_id"]
 
 
+@pytest.mark.parametrize("name", ["id", "trace_id"])
+@pytest.mark.parametrize("text", [".", ".."])
+def test_ids_that_no_address_can_hold_are_refused(wire: Wire, name: str, text: str) -> None:
+    answer = wire.client.post("/call/start", json={"start": {**start(wire, new_id()), name: text}})
+    assert answer.status_code == 400
+    assert answer.json() == {"reason": f"Invalid {name}: '{text}' cannot be part of a web address"}
+    assert wire.calls() == []
+
+
 def test_an_end_alone_is_invisible_until_its_start_comes(wire: Wire) -> None:
     call_id = new_id()
     usage = {"m": {"requests": 1, "prompt_tokens": 5, "completion_tokens": 2}}

@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from heddle.ui.pages import PAGES, find_page
-from tests.conftest import SDK_VERSIONS, Client, python_client
+from tests.conftest import SDK_VERSIONS, Client, Wire, python_client
+from tests.support.calls import call
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched
 
@@ -76,11 +77,21 @@ def test_going_back_leads_through_the_pages(page: Page, told: dict[str, Any]) ->
 
 def test_server_and_browser_agree_on_addresses(page: Page, server: HeddleProcess) -> None:
     page.goto("/settings")
-    addresses = [re.sub(r"[:*]\w+", "a%20b", pattern) for pattern, _ in PAGES]
+    addresses = [re.sub(r"[:*]\w+", "a%20b%2Fc", pattern) for pattern, _ in PAGES]
     addresses += [f"{address}/" for address in addresses if address != "/"]
     addresses += ["/a/b/weave/nowhere", "/a/b", "/a/b/weave/threads/x/y"]
     script = page.locator("script[src]").get_attribute("src")
     assert script is not None
     module = script.replace("app.js", "lib/router.js")
     found = page.evaluate(MATCHED, [module, addresses])
-    assert found == [find_page(address.replace("%20", " ")) for address in addresses]
+    assert found == [find_page(address) for address in addresses]
+
+
+def test_an_id_with_a_slash_has_an_address(page: Page, project: str, wire: Wire) -> None:
+    wire.post(
+        f"/v2/{project}/calls/complete",
+        batch=[{**call("a/b<i>"), "trace_id": "a/b<i>", "project_id": project, "attributes": {}}],
+    )
+    for address in ("r/call/a%2Fb%3Ci%3E", "weave/calls/a%2Fb%3Ci%3E", "weave/traces/a%2Fb%3Ci%3E"):
+        page.goto(f"/{project}/{address}")
+        expect(page.locator("h2", has_text="rollout")).to_be_visible()

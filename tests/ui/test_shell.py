@@ -1,9 +1,35 @@
 """The frame around every page."""
 
+from typing import Any
+
+import pytest
 from playwright.sync_api import Page, expect
 
 from heddle.ui.pages import PAGES, assets
+from tests.conftest import Wire
+from tests.support.calls import call
 from tests.ui.support import Watched, look
+
+PARTS = """async (module) => {
+    const { effect, flush, h, signal } = await import(module);
+    const count = signal(0);
+    const part = () => {
+        if (count.value % 2 === 0) throw new Error(`broken at ${count.value}`);
+        return count.value;
+    };
+    effect(() => {
+        if (count.value === 2) throw new Error("no element at 2");
+    });
+    const element = h("p", "start ", part, " end");
+    const texts = [element.innerText];
+    for (const next of [1, 2]) {
+        count.value = next;
+        flush();
+        texts.push(element.innerText);
+    }
+    return texts;
+}"""
+"""What an element shows one part of which fails when a count is even, beside an effect that fails at 2."""
 
 
 def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watched: Watched) -> None:
@@ -13,6 +39,53 @@ def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watche
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     look(page, "missing")
     expect(page.get_by_role("main").get_by_role("link", name="All projects")).to_be_visible()
+
+
+def test_a_part_that_fails_says_so_and_stops_no_other(page: Page, project: str, watched: Watched) -> None:
+    page.goto(f"/{project}/weave/settings")
+    script = page.locator("script[src]").get_attribute("src")
+    assert script is not None
+    module = script.replace("app.js", "lib/dom.js")
+    texts = page.evaluate(PARTS, module)
+    assert texts == ["start Cannot be shown: broken at 0 end", "start 1 end", "start Cannot be shown: broken at 2 end"]
+    assert watched.take() == ["page error: broken at 0", "page error: no element at 2", "page error: broken at 2"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"columns": None, "scorers": {"a": 1}, "op_names": "x"}, {"columns": [None, 5]}]
+)
+def test_objects_of_another_shape_are_listed(page: Page, wire: Wire, fields: dict[str, Any]) -> None:
+    for kind in ("Leaderboard", "Monitor"):
+        value = {"_type": kind, "_class_name": kind, "_bases": ["Object", "BaseModel"], **fields}
+        wire.post("/obj/create", obj={"project_id": wire.project, "object_id": f"odd-{kind}", "val": value})
+    page.goto(f"/{wire.project}/weave/leaderboards")
+    page.get_by_role("link", name="odd-Leaderboard").click()
+    expect(page.get_by_role("heading", name="odd-Leaderboard")).to_be_visible()
+    page.goto(f"/{wire.project}/weave/scorers")
+    page.get_by_role("tab", name="Monitors").click()
+    expect(page.get_by_role("link", name="odd-Monitor")).to_be_visible()
+
+
+def test_counts_that_are_no_numbers_are_not_shown_as_such(page: Page, wire: Wire) -> None:
+    usage = {"m": {"requests": {}, "prompt_tokens": "many", "completion_tokens": "7", "prompt_tokens_details": {}}}
+    odd = {**call("odd"), "project_id": wire.project, "attributes": {}, "summary": {"usage": usage}}
+    wire.post(f"/v2/{wire.project}/calls/complete", batch=[odd])
+    page.goto(f"/{wire.project}/r/call/odd")
+    page.get_by_role("tab", name="Usage").click()
+    row = page.get_by_role("table", name="Usage of this call").locator("tbody tr").first
+    assert row.inner_text().split() == ["m", "0", "0", "7", "0", "no", "price"]
+
+
+def test_exceptions_of_another_shape_are_shown(page: Page, wire: Wire) -> None:
+    told = {
+        "frames": ('{"message": "broken", "traceback": [null, {"filename": 5}]}', "broken"),
+        "message": ('{"message": {"code": 7}, "traceback": "none"}', '{"message": {"code": 7}, "traceback": "none"}'),
+    }
+    for name, (exception, shown) in told.items():
+        failed = {**call(name), "project_id": wire.project, "attributes": {}, "exception": exception}
+        wire.post(f"/v2/{wire.project}/calls/complete", batch=[failed])
+        page.goto(f"/{wire.project}/r/call/{name}")
+        expect(page.get_by_role("group", name="Error").locator("p").first).to_have_text(shown)
 
 
 def test_what_a_page_is_made_of_is_small() -> None:

@@ -106,6 +106,7 @@ def test_no_route_of_the_interface_is_taken_for_an_entity() -> None:
         ("/team/one/weave/evaluations/e1", "evaluation"),
         ("/team/one/weave/threads/a/b c", "thread"),
         ("/team/one/r/call/c1", "call"),
+        ("/team/one/r/call/a%2Fb", "call"),
         ("/team/one/weave/queues/q/work", "work"),
         ("/team/one/weave/nowhere", None),
         ("/team//weave", None),

@@ -195,7 +195,7 @@ def _walk(folder: Traversable, prefix: str = "") -> list[tuple[str, bytes]]:
 
 
 def find_page(path: str) -> str | None:
-    """The page of a path below the root, or None."""
+    """The page of an encoded path below the root, or None."""
     parts = path.rstrip("/").split("/")
     return next((page for pattern, page in PAGES if _matches(pattern.rstrip("/").split("/"), parts)), None)
 
@@ -240,8 +240,8 @@ async def asset(build: str, path: str, request: Request, settings: SettingsDep) 
 
 async def page(request: Request, settings: SettingsDep, authenticator: AuthenticatorDep) -> Response:
     """The HTML of the page at this address; unknown ones get a page, too, that says so, with status 404."""
-    path = request.scope["path"]
-    name = find_page(path)
+    # As it was sent: a name may hold an encoded slash.
+    name = find_page(request.scope["raw_path"].decode("latin-1"))
     caller = request.scope.get("heddle.caller")
     told = {
         **(NOBODY if caller is None else caller.abilities),
@@ -261,7 +261,7 @@ async def page(request: Request, settings: SettingsDep, authenticator: Authentic
 
 @router.get("/{entity}/{project}/weave", include_in_schema=False)
 @router.get("/{entity}/{project}/weave/{rest:path}", include_in_schema=False)
-@router.get("/{entity}/{project}/r/call/{call}", include_in_schema=False)
+@router.get("/{entity}/{project}/r/call/{call:path}", include_in_schema=False)
 async def project_page(
     entity: str, request: Request, settings: SettingsDep, authenticator: AuthenticatorDep
 ) -> Response:

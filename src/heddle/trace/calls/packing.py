@@ -293,6 +293,8 @@ def _check_names(op_name: str, display_name: str | None) -> None:
 def _identifier(text: str, name: str) -> str:
     if not text or len(text) > 256:
         raise InvalidRequest(f"Invalid {name}: expected 1 to 256 characters")
+    if text in refs.DOTS:
+        raise InvalidRequest(f"Invalid {name}: {text!r} cannot be part of a web address")
     return text
 
 

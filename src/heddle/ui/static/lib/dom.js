@@ -43,12 +43,18 @@ function schedule(node) {
   queue.add(node);
 }
 
-/** Run the pending effects now; effects that set signals run again, up to 100 rounds. */
+/** Run the pending effects now; effects that set signals run again, up to 100 rounds. One that fails stops no other. */
 export function flush() {
   for (let round = 0; queue?.size && round < 100; round++) {
     const batch = queue;
     queue = new Set();
-    for (const node of batch) if (!node.dead) run(node);
+    for (const node of batch) {
+      try {
+        if (!node.dead) run(node);
+      } catch (error) {
+        reportError(error);
+      }
+    }
   }
   queue = null;
 }
@@ -182,7 +188,7 @@ function assign(element, name, value, classes) {
   else element.setAttribute(name, value === true ? "" : value);
 }
 
-/** Append children (nodes, texts, lists, live functions; null and booleans are left out). */
+/** Append children (nodes, texts, lists, live functions; null and booleans are left out). A live one that fails says so. */
 export function append(parent, children) {
   for (const child of [children].flat(Infinity)) {
     if (child == null || child === false || child === true) continue;
@@ -197,14 +203,19 @@ function slot(parent, make) {
   const end = document.createComment("");
   parent.append(start, end);
   effect(() => {
-    const made = make();
-    const only = start.nextSibling;
-    if ((typeof made === "string" || typeof made === "number") && only instanceof Text && only.nextSibling === end) {
-      only.data = String(made);
-      return;
-    }
     const fragment = document.createDocumentFragment();
-    append(fragment, [made]);
+    try {
+      const made = make();
+      const only = start.nextSibling;
+      if ((typeof made === "string" || typeof made === "number") && only instanceof Text && only.nextSibling === end) {
+        only.data = String(made);
+        return;
+      }
+      append(fragment, [made]);
+    } catch (error) {
+      reportError(error);
+      fragment.replaceChildren(h("span.problem", { role: "alert" }, `Cannot be shown: ${error.message}`));
+    }
     while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
     end.before(fragment);
   });

@@ -1,5 +1,8 @@
 // How numbers, times and names are written. Everything unknown is an empty text, never "undefined".
 
+/** A list that a stored value should hold; empty where it holds something else. */
+export const listOf = (value) => (Array.isArray(value) ? value : []);
+
 const wholes = new Intl.NumberFormat("en");
 const shorts = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const dates = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short", year: "numeric" });

@@ -1,6 +1,6 @@
 // Leaderboards as the SDK defines them: columns of an evaluation, a scorer and a path into the run's summary.
 import { postProject } from "./data.js";
-import { nameOf } from "./format.js";
+import { listOf, nameOf } from "./format.js";
 import { loadEvaluations, loadRuns, loadTotals } from "./runs.js";
 
 /** All leaderboards, the newest version of each. */
@@ -22,11 +22,11 @@ export async function loadLeaderboards(abort) {
 const described = (value) => ({
   label: value?.name || "",
   text: value?.description ?? "",
-  columns: (value?.columns ?? []).map((column) => ({
-    evaluation: column.evaluation_object_ref,
-    scorer: column.scorer_name,
-    path: column.summary_metric_path ?? "",
-    isLess: column.should_minimize === true,
+  columns: listOf(value?.columns).map((column) => ({
+    evaluation: column?.evaluation_object_ref,
+    scorer: column?.scorer_name,
+    path: String(column?.summary_metric_path ?? ""),
+    isLess: column?.should_minimize === true,
   })),
 });
 

@@ -1,5 +1,6 @@
 // What went wrong in a call, as people read it: SDKs send JSON with a traceback, or the traceback as text.
 import { h } from "./dom.js";
+import { listOf } from "./format.js";
 import { longText } from "./json.js";
 
 /**
@@ -11,11 +12,11 @@ export function readProblem(exception) {
   const text = String(exception ?? "").trim();
   const body = parsed(text);
   if (body) {
-    const frames = (Array.isArray(body.traceback) ? body.traceback : []).map((frame) => ({
-      file: String(frame.filename ?? ""), line: frame.line_number, name: String(frame.function_name ?? ""),
-        text: String(frame.text ?? ""),
+    const frames = listOf(body.traceback).map((frame) => ({
+      file: String(frame?.filename ?? ""), line: frame?.line_number ?? "", name: String(frame?.function_name ?? ""),
+        text: String(frame?.text ?? ""),
     }));
-    return { message: body.type ? `${body.type}: ${body.message}` : String(body.message), frames, rest: "" };
+    return { message: body.type ? `${body.type}: ${body.message}` : body.message, frames, rest: "" };
   }
   const frames = framesIn(text);
   const lines = text.split("\n");
@@ -56,7 +57,7 @@ function parsed(text) {
   if (!text.startsWith("{")) return null;
   try {
     const body = JSON.parse(text);
-    return body && typeof body === "object" && "message" in body ? body : null;
+    return typeof body?.message === "string" ? body : null;
   } catch {
     return null;
   }

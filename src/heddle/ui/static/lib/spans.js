@@ -23,16 +23,19 @@ export function usageOf(call) {
     .filter(([model, entry]) => model !== "usage" || Object.values(entry).some((count) => count !== null))
     .map(([model, entry]) => ({
       model,
-      requests: entry.requests ?? null,
-      input: (entry.prompt_tokens ?? 0) + (entry.input_tokens ?? 0),
-      output: (entry.completion_tokens ?? 0) + (entry.output_tokens ?? 0) + (entry.thoughts_tokens ?? 0),
-      cached: entry.cache_read_input_tokens || partsOf(entry).cached_tokens || 0,
+      requests: entry.requests == null ? null : tokens(entry.requests),
+      input: tokens(entry.prompt_tokens) + tokens(entry.input_tokens),
+      output: tokens(entry.completion_tokens) + tokens(entry.output_tokens) + tokens(entry.thoughts_tokens),
+      cached: tokens(entry.cache_read_input_tokens) || tokens(partsOf(entry).cached_tokens),
       cost: costOf(costs[model]),
     }));
   const sum = (name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
   const cost = rows.some((row) => row.cost !== null) ? sum("cost") : null;
   return { rows, input: sum("input"), output: sum("output"), cost };
 }
+
+/** A count as programs report it: texts of numbers count, anything else is 0. */
+const tokens = (value) => (Number.isFinite(Number(value)) ? Number(value) : 0);
 
 /** What is inside the prompt's tokens, where an entry tells it. */
 function partsOf(entry) {

@@ -2,7 +2,7 @@
 import { computed, h, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt, confirm, dialog, menu, toast } from "../lib/dialog.js";
-import { int, nameOf, percent } from "../lib/format.js";
+import { int, listOf, nameOf, percent } from "../lib/format.js";
 import { empty, field, refLink } from "../lib/panels.js";
 import { button, dot, loaded } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
@@ -66,7 +66,7 @@ function list(rows, create, reload) {
 }
 
 function columns(reload) {
-  const ops = (row) => (row.value.op_names?.length ? row.value.op_names.map(nameOf).join(", ") : "every op");
+  const ops = (row) => listOf(row.value.op_names).map(nameOf).join(", ") || "every op";
   return [
     {
       key: "state",
@@ -112,7 +112,7 @@ function columns(reload) {
       render: (row) =>
         h(
           "span.names",
-          (row.value.scorers ?? []).map((ref) => refLink(ref, nameOf(ref))),
+          listOf(row.value.scorers).map((ref) => refLink(ref, nameOf(ref))),
         ),
     },
     {
