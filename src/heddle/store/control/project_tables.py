@@ -136,8 +136,8 @@ class ProjectTable:
 
     @property
     def columns(self) -> "list[sa.Column[Any]]":
-        """What is moved: all but numbers that the database gives, checksums (an import changes rows), and `former_project`,
-        which only jobs have that are not moved.
+        """What is moved: all but numbers that the database gives, checksums (an import changes rows), and
+        `former_project`, which only jobs have that are not moved.
         """
         given = (self.table.autoincrement_column, agent_spans.c.crc, train_jobs.c.former_project)
         return [column for column in self.table.c if all(column is not one for one in given)]
