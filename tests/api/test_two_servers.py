@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from tests.api.evals.test_monitor_crash import PROJECT, scored, switch_on, wait_until_scored, write
+from tests.api.test_costs import call_with, costs_of
 from tests.api.test_retention import start, wait_for_count
 from tests.api.training.test_swap import QUESTIONS, address_of, chat, greedy, rollouts
+from tests.conftest import Wire
 from tests.support import scale
 from tests.support.chat import Chat
 from tests.support.cli import heddle
@@ -139,6 +141,43 @@ def test_old_calls_are_deleted_whichever_server_was_told(servers: Servers) -> No
         assert other.post("/project/ttl_settings/update", json=update).json() == {"retention_days": 20}
         for server in servers:
             wait_for_count(server.url, project, 4)
+
+
+def test_what_one_is_told_holds_at_once_on_the_other(servers: Servers) -> None:
+    """Nothing of these is remembered where another server may change it; `docs/operating.md` lists what is."""
+    project = "two/told"
+    one, other = (Wire(server.url, project) for server in servers)
+    langfuse = "/api/public/v2/prompts"
+
+    def publish(number: int) -> str:
+        made = one.post("/obj/create", obj={"project_id": project, "object_id": "o", "val": {"n": number}})
+        return str(made["digest"])
+
+    def number_of(version: str) -> object:
+        return other.post("/obj/read", object_id="o", digest=version)["obj"]["val"]["n"]
+
+    first, latest = publish(0), publish(1)
+    assert number_of("latest") == 1
+    for digest, number in ((first, 0), (latest, 1)):
+        chosen = {"project_id": project, "digest": digest, "aliases": ["chosen"]}
+        assert one.client.put("/objs/o/aliases", json=chosen).status_code == 200
+        assert number_of("chosen") == number
+    for version in (1, 2):
+        prompt = {"name": "p", "type": "text", "prompt": "x", "labels": ["production"]}
+        created = one.client.post(langfuse, json=prompt, headers={"project_id": project})
+        assert created.status_code == 201, created.text
+        found = other.client.get(f"{langfuse}/p", headers={"project_id": project})
+        assert found.json()["version"] == version
+    for days in (9, None):
+        one.post("/project/ttl_settings/update", retention_days=days)
+        assert other.post("/project/ttl_settings/read") == {"retention_days": days}
+    call_id = call_with(one, {"told-model": {"prompt_tokens": 10, "completion_tokens": 5}})
+    assert costs_of(other, call_id) is None
+    price = {"prompt_token_cost": 0.5, "completion_token_cost": 1, "effective_date": "2024-01-01T00:00:00Z"}
+    one.post("/cost/create", costs={"told-model": price})
+    assert costs_of(other, call_id)["told-model"]["prompt_tokens_total_cost"] == 5
+    for wire in (one, other):
+        wire.close()
 
 
 def test_items_that_both_append_at_once_are_all_there(servers: Servers) -> None:
