@@ -374,6 +374,7 @@ def test_counts_and_limits_survive_a_restart(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.thorough
 @scale.on_sqlite
 def test_two_workers_count_together(tmp_path: Path) -> None:
     quota, most, burst = "calls requests 40/day", 40, 5
