@@ -2,7 +2,7 @@
 import { effect, h, signal } from "./lib/dom.js";
 import { config, go, here, link, outlet, params, projectId, query, siteLink } from "./lib/router.js";
 import { failure, icon, keys } from "./lib/parts.js";
-import { stored } from "./lib/data.js";
+import { isAway, stored } from "./lib/data.js";
 import { provideView } from "./lib/views.js";
 
 provideView("chat", () => import("./lib/chat.js"));
@@ -73,7 +73,7 @@ app.append(
       () => (config.needs_key && !needsLogin.value) && h("button.nav", { type: "button", onclick: logOut, title: "Log out" },
         icon("logout"), h("span", `Log out ${config.user}`)))),
   h("div.shade", { hidden: () => !isUnfolded.value, onclick: () => { isUnfolded.value = false; } }),
-  main);
+  main, h("div.away", { role: "status" }, () => isAway.value && "The server cannot be reached. Trying again…"));
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || !isUnfolded.peek()) return;
   isUnfolded.value = false;
@@ -156,7 +156,7 @@ async function logInAgain() {
   const told = await again;
   again = null;
   if (told && told.user !== config.user) location.reload();
-  else if (told) dispatchEvent(new Event("heddle:session"));
+  else if (told) dispatchEvent(new Event("heddle:retry"));
 }
 
 async function logOut() {

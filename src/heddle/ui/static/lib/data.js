@@ -2,6 +2,8 @@
 import { computed, effect, onCleanup, signal } from "./dom.js";
 import { config, projectId } from "./router.js";
 
+const ASK_EVERY = 2000;
+
 /** An answer that is not 2xx: `status`, `message`, `requestId` (0 and "" where the server was not reached). */
 export class ApiError extends Error {
   constructor(message, status = 0, requestId = "") {
@@ -10,6 +12,18 @@ export class ApiError extends Error {
     this.status = status;
     this.requestId = requestId;
   }
+}
+
+/** Whether the server did not answer; it is asked until it does, and what failed is then asked for again. */
+export const isAway = signal(false);
+
+async function awaitServer() {
+  if (isAway.peek()) return;
+  isAway.value = true;
+  do await new Promise((resolve) => { setTimeout(resolve, ASK_EVERY); });
+  while (!(await fetch(`${config.root}/health`).then((answer) => answer.ok, () => false)));
+  isAway.value = false;
+  dispatchEvent(new Event("heddle:retry"));
 }
 
 /** Send a request; raises ApiError. `body` is sent as JSON; the custom header keeps other sites from writing. */
@@ -26,9 +40,13 @@ export async function request(method, path, body, signal_) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+  }
+  if (answer?.ok) return answer;
+  // A proxy answers for a server that is down, in HTML.
+  if (!answer || (answer.status >= 502 && !answer.headers.get("content-type")?.includes("json"))) {
+    awaitServer();
     throw new ApiError("The server cannot be reached");
   }
-  if (answer.ok) return answer;
   if (answer.status === 401) dispatchEvent(new Event("heddle:login"));
   throw new ApiError(reasonOf(await answer.text(), answer), answer.status, answer.headers.get("x-request-id") ?? "");
 }
@@ -112,9 +130,12 @@ export function resource(describe, load = loadDescribed) {
   const version = signal(0);
   const key = computed(() => JSON.stringify(describe() ?? null));
   let current = null;
+  let held = "";
+  let failed = null;
   effect(() => {
     version.value;
-    const description = JSON.parse(key.value);
+    const asked = key.value;
+    const description = JSON.parse(asked);
     current?.abort();
     if (description === null) {
       state.busy.value = false;
@@ -124,17 +145,22 @@ export function resource(describe, load = loadDescribed) {
     state.busy.value = true;
     const settle = (data, error) => {
       if (mine !== current || error?.name === "AbortError") return;
-      if (!error) state.data.value = data;
-      state.error.value = error;
+      failed = error;
+      if (!error) {
+        state.data.value = data;
+        held = asked;
+      }
+      // What is on the page stays while the server is away, which the frame tells.
+      state.error.value = error?.status === 0 && held === asked ? null : error;
       state.busy.value = false;
     };
     load(description, mine.signal).then((data) => settle(data, null), (error) => settle(null, error));
   });
-  const again = () => /** @type {any} */ (state.error.peek())?.status === 401 && state.reload();
-  addEventListener("heddle:session", again);
+  const again = () => [0, 401].includes(failed?.status) && state.reload();
+  addEventListener("heddle:retry", again);
   onCleanup(() => {
     current?.abort();
-    removeEventListener("heddle:session", again);
+    removeEventListener("heddle:retry", again);
   });
   return state;
 }

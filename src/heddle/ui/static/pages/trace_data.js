@@ -57,9 +57,9 @@ export function traceData(traceId) {
   effect(() => {
     load(false);
   });
-  addEventListener("heddle:session", state.reload);
+  addEventListener("heddle:retry", state.reload);
   onCleanup(() => {
-    removeEventListener("heddle:session", state.reload);
+    removeEventListener("heddle:retry", state.reload);
     current.abort();
     clearTimeout(timer);
   });
