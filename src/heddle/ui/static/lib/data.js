@@ -3,6 +3,7 @@ import { computed, effect, onCleanup, signal } from "./dom.js";
 import { config, projectId } from "./router.js";
 
 const ASK_EVERY = 2000;
+const ASK_AT_MOST_EVERY = 60_000;
 
 /** An answer that is not 2xx: `status`, `message`, `requestId` (0 and "" where the server was not reached). */
 export class ApiError extends Error {
@@ -16,13 +17,18 @@ export class ApiError extends Error {
 
 /** Whether the server did not answer; it is asked until it does, and what failed is then asked for again. */
 export const isAway = signal(false);
+let pause = ASK_EVERY;
+let backAt = 0;
 
 async function awaitServer() {
   if (isAway.peek()) return;
   isAway.value = true;
-  do await new Promise((resolve) => { setTimeout(resolve, ASK_EVERY); });
+  // A request that fails again and again, though the server answers others, is repeated less and less often.
+  pause = Date.now() - backAt < 2 * pause ? Math.min(2 * pause, ASK_AT_MOST_EVERY) : ASK_EVERY;
+  do await new Promise((resolve) => { setTimeout(resolve, pause); });
   while (!(await fetch(`${config.root}/health`).then((answer) => answer.ok, () => false)));
   isAway.value = false;
+  backAt = Date.now();
   dispatchEvent(new Event("heddle:retry"));
 }
 
@@ -43,7 +49,7 @@ export async function request(method, path, body, signal_) {
   }
   if (answer?.ok) return answer;
   // A proxy answers for a server that is down, in HTML.
-  if (!answer || (answer.status >= 502 && !answer.headers.get("content-type")?.includes("json"))) {
+  if (!answer || ([502, 503].includes(answer.status) && !isJson(answer))) {
     awaitServer();
     throw new ApiError("The server cannot be reached");
   }
@@ -51,7 +57,10 @@ export async function request(method, path, body, signal_) {
   throw new ApiError(reasonOf(await answer.text(), answer), answer.status, answer.headers.get("x-request-id") ?? "");
 }
 
+const isJson = (answer) => answer.headers.get("content-type")?.includes("json");
+
 function reasonOf(text, answer) {
+  if (answer.status === 504 && !isJson(answer)) return "The server did not answer in time";
   try {
     const body = JSON.parse(text);
     const reason = body.reason ?? body.error?.message ?? body.message ?? body.detail;
