@@ -88,6 +88,20 @@ def test_the_tree_by_keyboard(opened: Page) -> None:
     expect(chosen(page)).to_contain_text("look_up")
 
 
+def test_much_feedback_is_shown_in_parts(page: Page, wire: Wire) -> None:
+    call = {"project_id": wire.project, "id": "much", "trace_id": "much", "op_name": "o", "inputs": {}}
+    wire.post("/call/start", start={**call, "started_at": "2026-01-01T00:00:00Z", "attributes": {}})
+    about = {"project_id": wire.project, "weave_ref": f"weave:///{wire.project}/call/much"}
+    notes = [{**about, "feedback_type": "wandb.note.1", "payload": {"note": f"note {n}"}} for n in range(150)]
+    wire.post("/feedback/batch/create", batch=notes)
+    page.goto(f"/{wire.project}/weave/traces/much?call=much")
+    page.get_by_role("tab", name="Scores & feedback 150").click()
+    shown = page.locator("ul.feedback > li")
+    expect(shown).to_have_count(100)
+    page.get_by_role("button", name="50 more entries").click()
+    expect(shown).to_have_count(150)
+
+
 def test_a_call_in_full(opened: Page, agent: dict[str, Any]) -> None:
     page = opened
     rows(page).nth(4).click()

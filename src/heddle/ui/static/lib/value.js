@@ -158,12 +158,7 @@ function isShort(value) {
 
 function fieldsView({ name, fields }, at) {
   if (!fields.length) return h("span.faint", name || "{}");
-  const box = h("dl.fields");
-  const show = (from) => {
-    box.append(...fields.slice(from, from + MOST_FIELDS).map(([key, item]) => field(key, item, at)));
-    more(box, fields.length - from - MOST_FIELDS, "fields", () => show(from + MOST_FIELDS));
-  };
-  show(0);
+  const box = inParts(h("dl.fields"), fields, MOST_FIELDS, "fields", ([key, item]) => field(key, item, at));
   return [name && h("p.recordname", h("span.badge", name)), box];
 }
 
@@ -182,6 +177,16 @@ function nested(item, at) {
     h("summary", { dir: "auto" }, lineText(item, 120)), () => made.value);
 }
 
+/** Fill a box with what `make` returns of each item: the first `most`, and as many again at each press of a button. */
+export function inParts(box, items, most, what, make) {
+  const show = (from) => {
+    box.append(...items.slice(from, from + most).map(make));
+    more(box, items.length - from - most, what, () => show(from + most));
+  };
+  show(0);
+  return box;
+}
+
 function more(box, left, what, show) {
   if (left <= 0) return;
   const next = h("button.more", { type: "button", onclick: () => { next.remove(); show(); } }, `${int(left)} more ${what}`);
@@ -195,13 +200,7 @@ function listView(items, at) {
     return h("ul.chips", shown.map((item) => h("li", { dir: "auto" }, rendered(item, { ...at, level: at.level + 1 }))),
       items.length > MOST_ITEMS && h("li.faint", `${int(items.length - MOST_ITEMS)} more`));
   }
-  const box = h("ol.items");
-  const show = (from) => {
-    box.append(...items.slice(from, from + MOST_ITEMS).map((item) => h("li", nested(item, at))));
-    more(box, items.length - from - MOST_ITEMS, "items", () => show(from + MOST_ITEMS));
-  };
-  show(0);
-  return box;
+  return inParts(h("ol.items"), items, MOST_ITEMS, "items", (item) => h("li", nested(item, at)));
 }
 
 function tableView({ columns, rows }, at) {

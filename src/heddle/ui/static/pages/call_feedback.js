@@ -3,7 +3,7 @@ import { h } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
 import { attempt, menu, toast } from "../lib/dialog.js";
 import { ago, number, parseRef } from "../lib/format.js";
-import { valueView } from "../lib/value.js";
+import { inParts, valueView } from "../lib/value.js";
 import { refLink } from "../lib/panels.js";
 import { button, limits } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
@@ -19,6 +19,7 @@ const EMOJI = [
 ];
 const REACTION = "wandb.reaction.1";
 const NOTE = "wandb.note.1";
+const MOST_SHOWN = 100;
 
 /** Scores first, then what people said; with `canWrite` also reactions and notes. */
 export function callFeedback(call, canWrite, told) {
@@ -33,10 +34,7 @@ export function callFeedback(call, canWrite, told) {
       "section",
       h("h3", "Scores"),
       scores.length
-        ? h(
-            "ul.feedback",
-            scores.map((entry) => score(entry, canWrite, told)),
-          )
+        ? inParts(h("ul.feedback"), scores, MOST_SHOWN, "scores", (entry) => score(entry, canWrite, told))
         : h(
             "p.dim",
             "No scores yet. ",
@@ -48,10 +46,7 @@ export function callFeedback(call, canWrite, told) {
       "section",
       h("h3", "Feedback"),
       said.length
-        ? h(
-            "ul.feedback",
-            said.map((entry) => remark(entry, canWrite, told)),
-          )
+        ? inParts(h("ul.feedback"), said, MOST_SHOWN, "entries", (entry) => remark(entry, canWrite, told))
         : h("p.dim", "No feedback yet."),
     ),
   ];
