@@ -96,6 +96,21 @@ def _unescape(text: str) -> str:
         return text
 
 
+REMOVE_ORPHANS = tuple(
+    f"DELETE FROM {table} WHERE {column} NOT IN (SELECT {key} FROM {above})"
+    for table, column, above, key in (
+        ("annotation_queue_items", "queue_id", "annotation_queues", "id"),
+        ("annotation_progress", "item_id", "annotation_queue_items", "id"),
+        ("conversation_items", "conversation_id", "conversations", "id"),
+        ("table_chunks", "table_number", "tables", "number"),
+        ("replay_items", "replay_id", "eval_jobs", "id"),
+        ("train_jobs", "model_id", "train_models", "id"),
+        ("train_events", "job_id", "train_jobs", "id"),
+    )
+)
+"""How an upgrade removes rows that earlier versions left when what they belong to was removed."""
+
+
 class Erasure(Repository):
     """Removes rows for good, a slice in each transaction; projects are internal ids."""
 

@@ -16,6 +16,7 @@ from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.agents.table import AGENT_TABLES
 from heddle.store.control.annotation_queues import QUEUE_TABLES
 from heddle.store.control.coordination import changes, leases
+from heddle.store.control.erasure import REMOVE_ORPHANS
 from heddle.store.control.eval_jobs import eval_jobs, replay_items
 from heddle.store.control.inference import (
     METER_TABLES,
@@ -188,16 +189,8 @@ def _add_quotas(session: Session) -> None:
 def _remove_orphans(session: Session) -> None:
     """Rows that earlier versions left when what they belong to was removed: nobody reads them, and no purge."""
     _add_column(session.raw, "train_jobs", "former_project TEXT")
-    for table, column, above, key in (
-        ("annotation_queue_items", "queue_id", "annotation_queues", "id"),
-        ("annotation_progress", "item_id", "annotation_queue_items", "id"),
-        ("conversation_items", "conversation_id", "conversations", "id"),
-        ("table_chunks", "table_number", "tables", "number"),
-        ("replay_items", "replay_id", "eval_jobs", "id"),
-        ("train_jobs", "model_id", "train_models", "id"),
-        ("train_events", "job_id", "train_jobs", "id"),
-    ):
-        session.raw.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT {key} FROM {above})")
+    for statement in REMOVE_ORPHANS:
+        session.raw.execute(statement)
 
 
 MIGRATIONS = (
