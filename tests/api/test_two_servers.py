@@ -199,6 +199,7 @@ def test_items_that_both_append_at_once_are_all_there(servers: Servers) -> None:
         assert sorted(item["input"] for item in listed) == list(range(24))
 
 
+@pytest.mark.thorough
 def test_scores_that_both_give_a_row_are_all_in_it(servers: Servers) -> None:
     """The output of a row is made of the calls below it, whichever server stored those."""
     project, base = "two/scores", "/v2/two/scores"

@@ -39,6 +39,7 @@ def client(request: pytest.FixtureRequest, keyed: Keyed, tmp_path: Path) -> Clie
     return python_client(request.param, keyed.server, PROJECT, tmp_path)
 
 
+@pytest.mark.thorough
 def test_each_key_works_in_its_reach(client: Client, keyed: Keyed) -> None:
     """Calls are stored under the key's user; a bare project name goes to the key's entity."""
     for key, name, entity, user in (

@@ -39,6 +39,7 @@ def test_pages_say_that_the_server_is_away_and_go_on_when_it_is_back(
     expect(page.get_by_role("heading", name="typed before")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_page_opened_meanwhile_loads_by_itself_and_one_that_was_shown_stays(
     page: Page, project: str, watched: Watched
 ) -> None:

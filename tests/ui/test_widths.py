@@ -15,6 +15,8 @@ from tests.support.server import HeddleProcess
 from tests.ui.support import AXE, Budget, Watched, axe, keep_screen
 from tests.ui.test_safety import NAMES, addresses, visit
 
+pytestmark = pytest.mark.thorough
+
 SIZES = {390: 844, 768: 1024, 1024: 768}
 GEOMETRY = (Path(__file__).parent / "geometry.js").read_text(encoding="utf-8")
 MORE = {
@@ -93,7 +95,7 @@ def wrong(page: Page, name: str, width: int, themes: tuple[str, ...] = ("light",
 
 
 def test_every_page_at_a_width(page: Page, serving: HeddleProcess, filled: shop.Shop, watched: Watched) -> None:
-    """Each address at one of the widths; `thorough` has all widths, the tabs and the dark theme."""
+    """Each address at one of the widths; the tests below have all widths, the tabs and the dark theme."""
     assert AXE.exists(), "axe-core is not installed: run `make clients`"
     problems: dict[str, list[str]] = {}
     for at, (name, address) in enumerate(places(filled)):
@@ -111,7 +113,6 @@ def test_every_page_at_a_width(page: Page, serving: HeddleProcess, filled: shop.
     assert not problems, json.dumps(problems, indent=1, ensure_ascii=False)[:9000]
 
 
-@pytest.mark.thorough
 def test_a_first_visit_is_small(browser: Browser, serving: HeddleProcess, filled: shop.Shop) -> None:
     """Bytes on the wire, headers and the font included."""
     weights = {}
@@ -127,7 +128,6 @@ def test_a_first_visit_is_small(browser: Browser, serving: HeddleProcess, filled
     assert {name: size for name, size in weights.items() if size > limits[name]} == {}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("width", SIZES)
 def test_every_tab_of_every_page_in_both_themes(
     page: Page, serving: HeddleProcess, filled: shop.Shop, watched: Watched, width: int
@@ -151,7 +151,6 @@ def test_every_tab_of_every_page_in_both_themes(
     assert not problems, json.dumps(problems, indent=1, ensure_ascii=False)[:20_000]
 
 
-@pytest.mark.thorough
 def test_what_opens_above_a_page_fits_a_phone(
     page: Page, serving: HeddleProcess, filled: shop.Shop, watched: Watched
 ) -> None:

@@ -25,6 +25,7 @@ def heddle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
         yield process
 
 
+@pytest.mark.thorough
 def test_kills_change_nothing(tmp_path: Path) -> None:
     """`kill -9` of the server and of the trainer in the middle of a loop."""
     check_kills(lambda name: HeddleProcess(tmp_path / name), 2, [(1, "trainer"), (4, "server")])
