@@ -94,16 +94,24 @@ def test_failing_operation_is_refused_and_no_more(tmp_path: Path, fault: str, se
     process = Process(tmp_path / "data")
     disk = FaultyDisk(process.data, fault, at=chance.randrange(1, 300), count=chance.choice((1, 1, 4, 20)))
     with disk.below(process):
-        load = Load(process.url, seed).start()
+        loads = [Load(process.url, seed).start()]
         disk.arm()
-        wait_until(disk.has_failed, f"seed {seed}: the fault")
-        load.stop()
-        later = Load(process.url, seed + 1_000_000).start()
-        later.wait_for(30, 60 * strain())
-        later.stop()
-    refused = load.refused + later.refused
+
+        def has_failed() -> bool:
+            # A writer ends with its first refusal, and there may be fewer writers than faults.
+            if not any(thread.is_alive() for thread in loads[-1].threads):
+                loads.append(Load(process.url, seed + len(loads) * 1000).start())
+            return disk.has_failed()
+
+        wait_until(has_failed, f"seed {seed}: the fault")
+        for load in loads:
+            load.stop()
+        loads.append(Load(process.url, seed + 1_000_000).start())
+        loads[-1].wait_for(30, 60 * strain())
+        loads[-1].stop()
+    refused = [text for load in loads for text in load.refused]
     assert all(text.startswith(("503", "507")) for text in refused), f"seed {seed}: {refused} {process.log()[-3000:]}"
-    acknowledged = load.acknowledged + later.acknowledged
+    acknowledged = [item for load in loads for item in load.acknowledged]
     hit = disk.cut_power(seed)
     print(f"{fault} {seed}: operation {disk.at} ({disk.count}), {hit} unflushed, {len(acknowledged)} acknowledged")
     read_back(process, acknowledged, seed)
