@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle import aio
+from heddle.errors import NotFound
 from heddle.wire import jsontext
 
 T = TypeVar("T")
@@ -175,6 +176,13 @@ class Mapped(Generic[R]):
         """The first row of a `select`, with `values` of its parameters."""
         found = connection.execute(query, values).first()
         return None if found is None else self.row(found)
+
+    def require(self, connection: sa.Connection, row_id: str) -> R:
+        """The row of an id; raises NotFound, so that nothing is stored below what was deleted meanwhile."""
+        found = self.first(connection, self.select(self.table.c.id == row_id))
+        if found is None:
+            raise NotFound(f"{row_id!r} not found")
+        return found
 
     def all(self, connection: sa.Connection, query: sa.Select[Any]) -> list[R]:
         """The rows of a `select`."""

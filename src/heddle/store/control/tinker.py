@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.errors import Busy, InvalidRequest, NotFound
+from heddle.errors import Busy, InvalidRequest
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, set_values, writes
@@ -136,14 +136,6 @@ TINKER_TABLES = tuple(mapped.table for mapped in (_sessions, _runs, _samplers, _
 _s, _r, _q, _c = _sessions.c, _runs.c, _requests.c, _saved.c
 
 
-def _require(connection: sa.Connection, mapped: Mapped[Any], row_id: str) -> Any:
-    """The row with an id; raises NotFound, so that nothing is stored below what was removed meanwhile."""
-    found = mapped.first(connection, mapped.select(mapped.c.id == row_id))
-    if found is None:
-        raise NotFound(f"{row_id!r} not found")
-    return found
-
-
 class TinkerRows(Repository):
     """The tables of sessions, runs, samplers and checkpoints."""
 
@@ -168,7 +160,7 @@ class TinkerRows(Repository):
     @writes
     def add_run(self, connection: sa.Connection, row: RunRow, request: RequestRow) -> None:
         """Make a run known with the request that made it, once; raises NotFound."""
-        _require(connection, _sessions, row.session_id)
+        _sessions.require(connection, row.session_id)
         _runs.insert_new(connection, row)
         _requests.insert_new(connection, request)
 
@@ -206,7 +198,7 @@ class TinkerRows(Repository):
     @writes
     def add_sampler(self, connection: sa.Connection, row: SamplerRow) -> None:
         """Make a sampler known, once; raises NotFound."""
-        _require(connection, _sessions, row.session_id)
+        _sessions.require(connection, row.session_id)
         _samplers.insert_new(connection, row)
 
     async def sampler(self, sampler_id: str) -> SamplerRow | None:
@@ -227,7 +219,7 @@ class TinkerRows(Repository):
     @writes
     def add_saved(self, connection: sa.Connection, row: SavedRow) -> None:
         """List a checkpoint in place of the one with its path; raises NotFound."""
-        _require(connection, _runs, row.run_id)
+        _runs.require(connection, row.run_id)
         connection.execute(_saved.table.delete().where(_c.path == row.path))
         _saved.insert(connection, row)
 
@@ -277,9 +269,9 @@ class TinkerRequests(JobQueue[RequestRow]):
                 raise InvalidRequest(f"seq_id {row.seq} was used by a different request", param="seq_id")
             return found
         if row.kind == SAMPLE:
-            _require(connection, _samplers, row.target)
+            _samplers.require(connection, row.target)
         else:
-            turn = _require(connection, _runs, row.target)
+            turn = _runs.require(connection, row.target)
             if turn.is_ended:
                 raise InvalidRequest("The model was unloaded", param="model_id")
             if row.seq < turn.next_seq:

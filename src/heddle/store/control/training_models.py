@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import sqlalchemy as sa
 
-from heddle.errors import Conflict, NotFound
+from heddle.errors import Conflict
 from heddle.store.control.audit import audit
 from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
 from heddle.store.control.training import train_jobs
@@ -85,12 +85,6 @@ train_models, train_checkpoints, train_logs = _models.table, _checkpoints.table,
 _m, _c = train_models.c, train_checkpoints.c
 
 
-def _require(connection: sa.Connection, model_id: str) -> None:
-    """Raise NotFound for a model that was deleted meanwhile, so that nothing is stored below it."""
-    if _models.first(connection, _models.select(_m.id == model_id)) is None:
-        raise NotFound("The model was deleted")
-
-
 class TrainModels(Repository):
     """The tables of models, checkpoints and logs."""
 
@@ -146,7 +140,7 @@ class TrainModels(Repository):
     @writes
     def add_checkpoint(self, connection: sa.Connection, row: CheckpointRow) -> CheckpointRow:
         """List a step; one that is listed already stays as it is, and is returned. Raises NotFound."""
-        _require(connection, row.model_id)
+        _models.require(connection, row.model_id)
         there = _checkpoints.select(_c.model_id == row.model_id, _c.step == row.step)
         found = _checkpoints.first(connection, there)
         if found is None:
@@ -170,7 +164,7 @@ class TrainModels(Repository):
     @writes
     def add_log(self, connection: sa.Connection, row: LogRow) -> LogRow:
         """Keep a log and merge its metrics into the newest step, which the returned row names; raises NotFound."""
-        _require(connection, row.model_id)
+        _models.require(connection, row.model_id)
         newest = _checkpoints.select(_c.model_id == row.model_id).order_by(_c.step.desc())
         step = _checkpoints.first(connection, newest.limit(1))
         if step is not None:
