@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL
-from heddle.errors import InvalidRequest, Unavailable
+from heddle.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
@@ -345,6 +345,7 @@ def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
             assert await other.changes.number(LIMITS) == before + 1
             await one.inference.set_limit("project", "team/p", 2, None, "me")
             assert await other.changes.number(LIMITS) == before + 2
+            await one.adapters.add(AdapterRow("team", "p", "policy", 3, "base", "training/m/3", 1, "me"))
             before = await other.changes.number(ADAPTERS)
             await one.adapters.point(("team", "p", "policy"), 3)
             assert await other.changes.number(ADAPTERS) > before
@@ -408,6 +409,40 @@ def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Pa
             await other.withdraw(policy, [2], "me")
             assert [version.row.step for version in await one.look()] == [2]
             assert one.find(Address("policy", 2, "team", "p"), LOCAL) is None
+
+    asyncio.run(main())
+
+
+def test_of_a_rollback_and_a_deletion_at_another_server_one_is_refused(two: Two, tmp_path: Path) -> None:
+    policy = ("team", "p", "policy")
+
+    async def ready(ref: AdapterRef) -> None:
+        assert ref.path.is_dir()
+
+    async def main() -> None:
+        async with two.open() as servers:
+            one, other = (adapters_of(server, tmp_path) for server in servers)
+            for adapters in (one, other):
+                await adapters.open("base")
+            steps = {0}
+            for step in range(12):
+                folder = tmp_path / f"training/m/{step}"
+                folder.mkdir(parents=True)
+                for name in FILES:
+                    (folder / name).write_text("{}")
+                await one.offer(AdapterRow(*policy, step, "base", f"training/m/{step}", step, "me"), ready)
+                if step == 0:
+                    await one.point(policy, 0)
+                    continue
+                await other.look()
+                ended = await asyncio.gather(
+                    one.withdraw(policy, [step], "me"), other.point(policy, step), return_exceptions=True
+                )
+                deletion, rollback = (isinstance(each, Conflict | NotFound) for each in ended)
+                assert deletion != rollback, ended
+                steps |= set() if rollback else {step}
+                rows, meant = await servers[0].adapters.snapshot()
+                assert {row.step for row in rows} == steps and meant[policy] in steps
 
     asyncio.run(main())
 

@@ -359,10 +359,9 @@ class Adapters:
             chosen = [step for step in steps if address.step in (None, step)]
             if not chosen:
                 raise NotFound(f"Adapter {address.name!r} not found", param="lora_name")
-            removed = []
+            removed = [steps[step] for step in chosen]
+            await self._table.remove([version.row for version in removed], times.now(), user)
             for step in chosen:
-                await self._table.remove(steps[step].row, times.now(), user)
-                removed.append(steps[step])
                 self._drop(address.key, step)
             return removed
 
@@ -384,9 +383,8 @@ class Adapters:
                 raise InvalidRequest(f"The checkpoint {row.name}@{row.step} has no {' and '.join(FILES)}")
             version = self._version(row)
             await ready(version.ref)
-            if (lost := self._aside.pop((key, row.step), None)) is not None:
-                await self._table.remove(lost, times.now(), row.created_by)
-            await self._table.add(row)
+            await self._table.add(row, self._aside.get((key, row.step)))
+            self._aside.pop((key, row.step), None)
             self._keep(version)
 
     async def point(self, key: AdapterKey, step: int) -> None:
@@ -404,19 +402,24 @@ class Adapters:
         return self._latest[key] if key in self._latest else (await self._table.pointers()).get(key)
 
     async def withdraw(self, key: AdapterKey, steps: Collection[int] | None, user: str) -> list[Version]:
-        """Forget steps of a trainable model (None: all, and the name with them); returns those that were served."""
+        """Forget steps of a trainable model (None: all, and the name with them); returns those that were served.
+
+        Raises Conflict, with none forgotten, for the step that the name means.
+        """
         async with self._changing:
             await self.look()
-            known = self._versions.get(key, {})
-            gone = [self._drop(key, step) for step in list(known) if steps is None or step in steps]
-            # The table knows steps of base models that are not served now, too.
-            for row in await self._table.all():
-                if _key(row) == key and (steps is None or row.step in steps):
-                    await self._table.remove(row, times.now(), user)
-                    self._aside.pop((key, row.step), None)
             if steps is None:
-                await self._table.forget(key)
+                await self._table.forget(key, times.now(), user)
                 self._latest.pop(key, None)
+            else:
+                # The table knows steps of base models that are not served now, too.
+                rows = [row for row in await self._table.all() if _key(row) == key and row.step in steps]
+                await self._table.remove(rows, times.now(), user)
+            gone = [
+                self._drop(key, step) for step in list(self._versions.get(key, {})) if steps is None or step in steps
+            ]
+            for lost in [lost for lost in self._aside if lost[0] == key and (steps is None or lost[1] in steps)]:
+                del self._aside[lost]
             return [version for version in gone if version is not None]
 
 

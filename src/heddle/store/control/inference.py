@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.errors import InvalidRequest
+from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
 from heddle.store.control.repository import (
@@ -387,8 +387,10 @@ class Adapters(Repository):
     """The table of adapter versions."""
 
     @writes
-    def add(self, connection: sa.Connection, row: AdapterRow) -> None:
+    def add(self, connection: sa.Connection, row: AdapterRow, instead_of: AdapterRow | None = None) -> None:
         """Make a version known; raises InvalidRequest when it exists, unless it is this one (of the same folder)."""
+        if instead_of is not None:
+            _remove(connection, instead_of, row.created_at, row.created_by)
         known = _versions.first(connection, _versions.select(*_is_version(row)))
         if known is not None and known.folder == row.folder:
             return  # another server published it, or the answer to that was lost
@@ -399,23 +401,28 @@ class Adapters(Repository):
         audit(connection, row.created_at, row.created_by, "adapter.create", _project(row), _identity(row))
 
     @writes
-    def remove(self, connection: sa.Connection, row: AdapterRow, at: int, user: str) -> None:
-        """Forget a version; a no-op when it is gone."""
-        connection.execute(adapters.delete().where(*_is_version(row)))
-        count_change(connection, ADAPTERS)
-        audit(connection, at, user, "adapter.delete", _project(row), _identity(row))
+    def remove(self, connection: sa.Connection, rows: Sequence[AdapterRow], at: int, user: str) -> None:
+        """Forget versions; those that are gone are skipped. Raises Conflict for one that its name means."""
+        for row in rows:
+            name = _names.first(connection, _names.select(*_is_of(adapter_names, _name_of(row))))
+            if name is not None and name.latest == row.step:
+                raise Conflict(f"{row.name}@{row.step} cannot be removed: {row.name!r} means it")
+            _remove(connection, row, at, user)
 
     @writes
     def point(self, connection: sa.Connection, name: AdapterKey, step: int) -> None:
-        """Let a trainable name mean a step from now on."""
+        """Let a trainable name mean a step from now on; raises NotFound for one that is not known (any more)."""
+        if _versions.first(connection, _versions.select(*_is_of(adapters, name), adapters.c.step == step)) is None:
+            raise NotFound(f"{name[2]}@{step} not found")
         upsert(connection, adapter_names, _IDENTITY, _names.values(AdapterName(*name, step)))
         count_change(connection, ADAPTERS)
 
     @writes
-    def forget(self, connection: sa.Connection, name: AdapterKey) -> None:
-        """A trainable name ends; its versions are removed one by one."""
-        mine = (_names.c[column] == value for column, value in zip(_IDENTITY, name, strict=True))
-        connection.execute(adapter_names.delete().where(*mine))
+    def forget(self, connection: sa.Connection, name: AdapterKey, at: int, user: str) -> None:
+        """A trainable name ends, with all its versions."""
+        connection.execute(adapter_names.delete().where(*_is_of(adapter_names, name)))
+        for row in _versions.all(connection, _versions.select(*_is_of(adapters, name))):
+            _remove(connection, row, at, user)
         count_change(connection, ADAPTERS)
 
     async def pointers(self) -> dict[AdapterKey, int]:
@@ -434,7 +441,21 @@ class Adapters(Repository):
 
 
 def _meaning(names: Iterable[AdapterName]) -> dict[AdapterKey, int]:
-    return {(row.entity, row.project, row.name): row.latest for row in names}
+    return {_name_of(row): row.latest for row in names}
+
+
+def _remove(connection: sa.Connection, row: AdapterRow, at: int, user: str) -> None:
+    connection.execute(adapters.delete().where(*_is_version(row)))
+    count_change(connection, ADAPTERS)
+    audit(connection, at, user, "adapter.delete", _project(row), _identity(row))
+
+
+def _name_of(row: AdapterRow | AdapterName) -> AdapterKey:
+    return row.entity, row.project, row.name
+
+
+def _is_of(table: sa.Table, name: AdapterKey) -> list[sa.ColumnElement[bool]]:
+    return [table.c[column] == value for column, value in zip(_IDENTITY, name, strict=True)]
 
 
 def _is_version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:

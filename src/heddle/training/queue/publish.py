@@ -12,7 +12,7 @@ from typing import Any
 
 from heddle import aio
 from heddle.auth import Caller
-from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
+from heddle.errors import Busy, Conflict, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow, LeaseLost, PromotionRule, TrainJobs
@@ -234,6 +234,9 @@ class Publisher:
             await aio.cancel(judging, waiting)
 
     async def _take_back(self, model: ModelRow, job: JobRow, step: int) -> None:
-        """Undo what was published of a step that `latest` never meant."""
-        await self._policies.withdraw(policy_name(model), [step], job.created_by)
+        """Undo what was published of a step, unless somebody let the name mean it meanwhile."""
+        try:
+            await self._policies.withdraw(policy_name(model), [step], job.created_by)
+        except Conflict:
+            return
         await self._models.delete_checkpoints(model.id, [step], times.now(), job.created_by)
