@@ -88,6 +88,30 @@ def test_exceptions_of_another_shape_are_shown(page: Page, wire: Wire) -> None:
         expect(page.get_by_role("group", name="Error").locator("p").first).to_have_text(shown)
 
 
+def test_a_form_is_sent_once_and_lost_by_no_stray_click_and_closes_with_its_page(page: Page, project: str) -> None:
+    page.goto(f"/{project}/weave/datasets")
+    page.get_by_role("link", name="Prompts & objects").click()
+    page.get_by_role("button", name="New prompt").click()
+    dialog = page.get_by_role("dialog", name="New prompt")
+    dialog.get_by_label("Name").fill("greeting")
+    dialog.get_by_label("Text of message 2").fill("Say hello")
+    page.mouse.click(5, 5)
+    expect(dialog).to_be_visible()
+    page.go_back()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", name="Datasets", exact=True)).to_be_visible()
+
+    page.go_forward()
+    page.get_by_role("button", name="New prompt").click()
+    dialog.get_by_label("Name").fill("greeting")
+    dialog.get_by_label("Text of message 2").fill("Say hello")
+    created = []
+    page.on("request", lambda request: created.append(request.url) if request.url.endswith("/obj/create") else None)
+    dialog.locator("form").evaluate("form => { form.requestSubmit(); form.requestSubmit(); }")
+    expect(page.get_by_role("heading", name="greeting")).to_be_visible()
+    assert len(created) == 1
+
+
 def test_what_a_page_is_made_of_is_small() -> None:
     """Compressed, with the font: of the 150 KiB of a first visit some are left for what the page shows."""
     found = assets()

@@ -1,9 +1,15 @@
 // What floats above a page: dialogs, a drawer, menus and short messages.
-import { h, scope, signal } from "./dom.js";
+import { effect, h, scope, signal } from "./dom.js";
 import { button, failure, icon, skeleton } from "./parts.js";
-import { loadStyle, refusal } from "./router.js";
+import { here, loadStyle, refusal } from "./router.js";
 
 await loadStyle("lib/dialog");
+
+/** Close what floats above a page once another page opens. */
+function closeWithPage(close) {
+  const { pathname } = here.peek();
+  effect(() => here.value.pathname !== pathname && close());
+}
 
 /**
  * Open a dialog; resolves to what `close(value)` was given, or null when it was left. Nothing behind it can be used.
@@ -18,15 +24,21 @@ export function dialog(heading, make, { wide = false } = {}) {
       result = value;
       element.close();
     };
-    const [element, off] = scope(() => h("dialog.dialog", { class: wide ? "wide" : "", "aria-label": heading },
-      h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
-      h("div.dialogbody", make(close))), true);
+    const [element, off] = scope(() => {
+      closeWithPage(close);
+      return h("dialog.dialog", { class: wide ? "wide" : "", "aria-label": heading },
+        h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
+        h("div.dialogbody", make(close)));
+    }, true);
     element.addEventListener("close", () => {
       element.remove();
       off();
       resolve(result);
     });
-    element.addEventListener("click", (event) => event.target === element && close());
+    let pressed = null;
+    element.addEventListener("pointerdown", (event) => { pressed = event.target; });
+    // A stray click loses no form, nor does selecting a text up to beyond the edge.
+    element.addEventListener("click", ({ target }) => target === element && pressed === element && !element.querySelector("form") && close());
     document.body.append(element);
     element.showModal();
     // A form begins in its first field, not at what closes it.
@@ -110,9 +122,12 @@ export function drawer(heading, make, onclose = () => {}) {
     off();
     onclose();
   };
-  const [element, off] = scope(() => h("dialog.drawer", { "aria-label": heading, onreplace: () => close() },
-    h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
-    h("div.dialogbody", { tabindex: 0 }, make(close))), true);
+  const [element, off] = scope(() => {
+    closeWithPage(close);
+    return h("dialog.drawer", { "aria-label": heading, onreplace: () => close() },
+      h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
+      h("div.dialogbody", { tabindex: 0 }, make(close)));
+  }, true);
   element.addEventListener("keydown", (event) => event.key === "Escape" && close());
   document.body.append(element);
   element.show();

@@ -171,13 +171,28 @@ export function h(spec, ...rest) {
   const first = rest[0];
   const isProps = first && typeof first === "object" && !first.nodeType && !Array.isArray(first);
   for (const [name, value] of Object.entries(isProps ? first : {})) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), tag === "form" || tag === "button" ? oneAtATime(value) : value);
     else if (name === "ref") value(element);
     else if (typeof value === "function") effect(() => assign(element, name, value(), classes));
     else assign(element, name, value, classes);
   }
   append(element, isProps ? rest.slice(1) : rest);
   return element;
+}
+
+/** A listener that ignores events while the promise of an earlier one is pending: a second click makes no second thing. */
+function oneAtATime(listener) {
+  let isPending = false;
+  return (event) => {
+    if (isPending) {
+      event.preventDefault();
+      return;
+    }
+    const result = listener(event);
+    if (!(result instanceof Promise)) return;
+    isPending = true;
+    result.finally(() => { isPending = false; });
+  };
 }
 
 function assign(element, name, value, classes) {
@@ -207,6 +222,8 @@ function slot(parent, make) {
     try {
       const made = make();
       const only = start.nextSibling;
+      // What stays in its place keeps the focus and how far it is scrolled.
+      if (made instanceof Node && made === only && only.nextSibling === end) return;
       if ((typeof made === "string" || typeof made === "number") && only instanceof Text && only.nextSibling === end) {
         only.data = String(made);
         return;

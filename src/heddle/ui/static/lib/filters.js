@@ -58,7 +58,7 @@ export function sourceOfRoots() {
 
 /** Put conditions into the address; the place in the list is left. */
 export function writeConditions(conditions, more = {}) {
-  setQuery({ ...DROPPED, f: conditions.length ? JSON.stringify(conditions) : null, roots: rootsOnly() ? null : "0", ...more },
+  setQuery({ ...DROPPED, f: conditions.length ? JSON.stringify(conditions) : null, roots: rootsOnly() ? query("roots") : "0", ...more },
     false);
 }
 

@@ -1,5 +1,5 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
-import { h, onCleanup, signal } from "./dom.js";
+import { computed, effect, h, onCleanup, signal } from "./dom.js";
 import { config, projectId, refusal } from "./router.js";
 import { loadView } from "./views.js";
 
@@ -192,10 +192,27 @@ export function skeleton(rows = 6) {
   return h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: rows }, () => h("i")));
 }
 
-/** A field to search with; `oninput` gets the text, `label` names it. */
-export function searchBox(label, value, oninput, attributes = {}) {
-  return h("label.search", icon("search"), h("input", {
-    type: "search", placeholder: label, "aria-label": label, value, oninput: (event) => oninput(event.target.value),
-      ...attributes,
-  }));
+/**
+ * A field to search with; it follows `value()`, `oninput` gets the text `pause` ms after the last key, `label` names it.
+ * @param {string} label
+ * @param {() => string} value
+ * @param {(text: string) => void} oninput
+ * @param {any} [options] pause, and attributes
+ */
+export function searchBox(label, value, oninput, { pause = 0, ...attributes } = {}) {
+  let timer = 0;
+  onCleanup(() => clearTimeout(timer));
+  const told = () => oninput(input.value);
+  const typed = () => {
+    clearTimeout(timer);
+    if (pause) timer = setTimeout(told, pause);
+    else told();
+  };
+  const input = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: typed, ...attributes });
+  const wanted = computed(value);
+  effect(() => {
+    // The address has what is typed without the spaces around it.
+    if (input.value.trim() !== wanted.value.trim()) input.value = wanted.value;
+  });
+  return h("label.search", icon("search"), input);
 }

@@ -62,8 +62,7 @@ function say(call, told) {
   const note = h("input", { type: "text", "aria-label": "Note", placeholder: "Write a note", maxlength: 1024, dir: "auto" });
   const send = (event) => {
     event.preventDefault();
-    if (note.value.trim()) write(NOTE, { note: note.value.trim() });
-    else toast("The note is empty");
+    return note.value.trim() ? write(NOTE, { note: note.value.trim() }) : toast("The note is empty");
   };
   return h(
     "div.saybox",

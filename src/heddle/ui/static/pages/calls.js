@@ -39,8 +39,8 @@ const MATCH = { label: "Match", width: "auto", render: matchCell };
 const SHOWN = ["op", "input", "output", "model", "seconds", "tokens", "cost", "user", "started"];
 
 /** The names of the columns in the address; what is no name of COLUMNS is a path into the data. */
-function chosenColumns() {
-  const named = (query("cols") ?? "").split(",").filter(Boolean).map(decodeURIComponent);
+function chosenColumns(cols = query("cols")) {
+  const named = (cols ?? "").split(",").filter(Boolean).map(decodeURIComponent);
   return named.length ? named : SHOWN;
 }
 
@@ -141,7 +141,6 @@ export default function Calls() {
     const peeked = query("peek");
     if (peeked) import("./calls_peek.js").then((module) => module.openPeek(peeked, context));
   });
-  onCleanup(() => document.querySelector("dialog.drawer")?.dispatchEvent(new Event("replace")));
   return page(
     { title: "Calls", extra: [count(summary), fresh(context)],
       actions: () => (nothing.value ? null : untrack(() => actions(context))) },
@@ -220,12 +219,7 @@ function actions(context) {
 }
 
 function tools(context) {
-  let typing = 0;
-  const search = (value) => {
-    clearTimeout(typing);
-    typing = setTimeout(() => setQuery({ search: value.trim(), ...(query("sort") === "relevance" ? { sort: null } : {}), ...NO_PLACE }), 300);
-  };
-  onCleanup(() => clearTimeout(typing));
+  const search = (value) => setQuery({ search: value.trim(), ...(query("sort") === "relevance" ? { sort: null } : {}), ...NO_PLACE });
   const isStatus = ([field, operator, value]) => field === "status" && operator === "is" && ["success", "error"].includes(value);
   const status = () => readConditions().find(isStatus)?.[2] ?? "";
   const setStatus = (value) => {
@@ -234,8 +228,8 @@ function tools(context) {
   };
   const setRoots = (value) => writeConditions(readConditions(),
     value === "user" ? { roots: null, src: null } : { roots: value === "0" ? "0" : "1", src: value === "0" ? null : value });
-  return h("div.bar-of-tools", searchBox("Search everything", query("search") ?? "", search,
-      { title: "Words, \"a phrase\" or a prefix*, in inputs, outputs, errors, attributes, feedback and names" }),
+  return h("div.bar-of-tools", searchBox("Search everything", () => query("search") ?? "", search,
+      { pause: 300, title: "Words, \"a phrase\" or a prefix*, in inputs, outputs, errors, attributes, feedback and names" }),
     () => (query("search") ? segments("Order of results", [["", "Newest"], ["relevance", "Relevance"]],
       () => (query("sort") === "relevance" ? "relevance" : ""), (sort) => setQuery({ sort, ...NO_PLACE }, false)) : null),
     segments("Status", [["", "Any"], ["success", "OK"], ["error", "Error"]], status, setStatus),
@@ -249,10 +243,12 @@ function histogram(summary) {
 }
 
 function content(list, context) {
+  const isSearch = computed(() => Boolean(query("search")));
+  const chosen = computed(() => query("cols"));
   const columns = computed(() => {
-    const chosen = chosenColumns();
+    const listed = chosenColumns(chosen.value);
     // What was found takes the place of the input.
-    const names = query("search") ? ["op", "match", ...chosen.filter((name) => name !== "op" && name !== "input")] : chosen;
+    const names = isSearch.value ? ["op", "match", ...listed.filter((name) => name !== "op" && name !== "input")] : listed;
     const paths = names.filter((name) => !COLUMNS[name] && name !== "match");
     // One column takes the space that is left.
     const wide = names.some((name) => COLUMNS[name]?.width === "auto") ? "" : paths[0] ?? "op";

@@ -34,7 +34,7 @@ export function chooseColumns({ columns: { known, chosen: chosenColumns, show: s
         h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Standard")), Object.entries(known)
           .map(([name, column]) => box(name, column.label))),
         h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "From the data")),
-          searchBox("Search paths", "", (value) => { words.value = value; }),
+          searchBox("Search paths", () => "", (value) => { words.value = value; }),
           h("div", { tabindex: 0, role: "group", "aria-label": "Paths",
             style: { "max-height": "46vh", overflow: "auto", "margin-top": "8px" } }, () => {
             if (problem.value) return failure(problem.value, null);

@@ -170,7 +170,7 @@ function toolbar({ sheet, view, source, told, publish }) {
     if (await confirm("Discard all edits?", "Unpublished edits will be lost.", { action: "Discard" })) sheet.reset();
   };
   return h("div.bar-of-tools",
-    searchBox("Find in rows", query("find") ?? "", debounced((text) => setQuery({ find: text, sort: null }))),
+    searchBox("Find in rows", () => query("find") ?? "", (text) => setQuery({ find: text, sort: null }), { pause: 250 }),
     menu("Rows", rowItems, { iconName: "calls" }),
     button("Import", () => importRows(sheet), { iconName: "data" }),
     button(null, source.undo, { iconName: "undo", label: "Undo (Ctrl Z)" }),
@@ -184,14 +184,6 @@ function toolbar({ sheet, view, source, told, publish }) {
     ], h("button.button.primary", { type: "button", title: refusal("write"),
       disabled: () => Boolean(refusal("write")) || !told.value.any, onclick: () => publish(sheet) },
       "Publish version")));
-}
-
-function debounced(action) {
-  let timer = null;
-  return (text) => {
-    clearTimeout(timer);
-    timer = setTimeout(() => action(text), 250);
-  };
 }
 
 async function importRows(sheet) {

@@ -72,7 +72,7 @@ function list(all) {
   ].filter(Boolean);
   const sort = (key) => setQuery({ sort: order().key === key && !order().descending ? `-${key}` : key });
   return [
-    h("div.bar-of-tools", searchBox("Search datasets", query("q") ?? "", (text) => setQuery({ q: text })),
+    h("div.bar-of-tools", searchBox("Search datasets", () => query("q") ?? "", (text) => setQuery({ q: text })),
       all.length === MOST && h("span.dim", `the newest ${int(MOST)}`)),
     h("div.tablebox.datasetlist", { tabindex: 0, role: "region", "aria-label": "Datasets" },
       table({ resizable: true, columns: () => columns, rows: shown, key: (row) => row.object_id, label: "Datasets", href, order, onsort: sort })),

@@ -1,5 +1,5 @@
 // Failed calls in groups: the same op, type, message (but for what varies) and innermost frame.
-import { computed, effect, h, onCleanup, untrack } from "../lib/dom.js";
+import { computed, effect, h, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { spark } from "../lib/chart.js";
 import { menu } from "../lib/dialog.js";
@@ -28,7 +28,6 @@ export default function Errors() {
     const shown = groups.value.find((group) => nameOf(group) === query("show"));
     if (shown) import("./errors_group.js").then((module) => module.openGroup(nameOf(shown), context));
   });
-  onCleanup(() => document.querySelector("dialog.drawer")?.dispatchEvent(new Event("replace")));
   const count = () => state.data.value && h("span.count", { role: "status" },
     `${int(groups.value.length)}${state.data.value.more ? "+" : ""}`);
   return page({ title: "Errors", extra: count, actions: timeRangePicker(RANGE) }, [

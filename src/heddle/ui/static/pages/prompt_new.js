@@ -38,7 +38,7 @@ function promptForm(close) {
       problem.textContent = error.message;
     }
   };
-  return h("form", { onsubmit: (event) => { event.preventDefault(); save(false); } },
+  return h("form", { onsubmit: (event) => { event.preventDefault(); return save(false); } },
     h("div.columns", field("Name", name, "An existing name gets a new version."), field("Description", description)),
     messageList(messages),
     h("div.actions", { style: { "justify-content": "start" } },

@@ -64,7 +64,7 @@ function list(all) {
       queue.done < queue.total ? "Annotate" : "Open") },
   ];
   return [
-    h("div.bar-of-tools", searchBox("Search queues", query("q") ?? "", (text) => setQuery({ q: text }))),
+    h("div.bar-of-tools", searchBox("Search queues", () => query("q") ?? "", (text) => setQuery({ q: text }))),
     h("div.tablebox.queuelist", { tabindex: 0, role: "region", "aria-label": "Annotation queues" },
       table({ columns: () => columns, rows: shown, key: (queue) => queue.id, label: "Annotation queues", href })),
   ];

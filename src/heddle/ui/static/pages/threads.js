@@ -1,5 +1,5 @@
 // Conversations of the project: threads of calls, conversations of agents, and the agents themselves.
-import { computed, h, signal } from "../lib/dom.js";
+import { computed, h } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
 import { ago, compact, duration, int, money, when } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
@@ -29,13 +29,6 @@ export default function Threads() {
   const root = link("");
   const at = here.peek().pathname.slice(root.length).replace(/\/$/, "");
   const view = VIEWS.find(([name]) => PATHS[name] === at)?.[0] ?? "threads";
-  const search = signal(query("search") ?? "");
-  let waiting = 0;
-  const find = (text) => {
-    search.value = text;
-    clearTimeout(waiting);
-    waiting = setTimeout(() => setQuery({ search: text, page: null }), 250);
-  };
   return page(
     { title: "Threads" },
     [
@@ -49,7 +42,8 @@ export default function Threads() {
         ),
         h("span.grow"),
         view !== "agents" &&
-          searchBox(view === "threads" ? "Search threads by name" : "Search what was said", search.peek(), find),
+          searchBox(view === "threads" ? "Search threads by name" : "Search what was said", () => query("search") ?? "",
+            (text) => setQuery({ search: text, page: null }), { pause: 250 }),
       ),
       MADE[view](),
     ],
