@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.conftest import SDK_VERSIONS, Wire, python_client
 from tests.support.server import HeddleProcess
-from tests.ui.support import Budget, look
+from tests.ui.support import Budget, Watched, look
 
 
 def _row(number: int) -> dict[str, Any]:
@@ -87,7 +87,9 @@ def test_the_list_shows_the_newest_versions_and_who_uses_them(page: Page, stored
     expect(page.get_by_role("heading", name="large", level=1)).to_be_visible()
 
 
-def test_an_empty_project_teaches_how_to_make_one_and_makes_it_from_text(page: Page, wire: Wire) -> None:
+def test_an_empty_project_teaches_how_to_make_one_and_makes_it_from_text(
+    page: Page, wire: Wire, watched: Watched
+) -> None:
     page.goto(f"/{wire.project}/weave/datasets")
     expect(page.get_by_text("weave.publish(weave.Dataset(")).to_be_visible()
     look(page, "datasets-empty")
@@ -104,6 +106,12 @@ def test_an_empty_project_teaches_how_to_make_one_and_makes_it_from_text(page: P
         {"question": "What, is it?", "expected": 4, "zip": "0123"},
         {"question": "مرحبا", "expected": None, "zip": "7"},
     ]
+    page.get_by_role("link", name="Datasets").first.click()
+    page.get_by_role("button", name="New dataset").click()
+    dialog.get_by_label("Name").fill("questions")
+    watched.allow("409")
+    dialog.get_by_role("button", name="Create empty dataset").click()
+    expect(dialog.get_by_role("alert")).to_have_text("questions already exists")
 
 
 def test_cells_are_edited_as_in_a_sheet_and_published(page: Page, questions: Wire) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.conftest import Wire
 from tests.support.chats import Chats
@@ -124,7 +124,7 @@ def test_structured_output_errors_and_stop(page: Page, play: Wire) -> None:
 
 
 @pytest.mark.thorough
-def test_loaded_from_a_call_and_saved_as_a_dataset_row(page: Page, play: Wire) -> None:
+def test_loaded_from_a_call_and_saved_as_a_dataset_row(page: Page, play: Wire, watched: Watched) -> None:
     chats = Chats(play)
     call = chats.rich("")
     chats.send()
@@ -151,6 +151,30 @@ def test_loaded_from_a_call_and_saved_as_a_dataset_row(page: Page, play: Wire) -
     assert [row["val"] for row in play.post("/table/query", digest=table)["rows"]] == [
         {"question": "Paris?", "output": "sunny"}
     ]
+
+    def publish_theirs() -> None:
+        base = play.post("/obj/read", object_id="weather", digest="latest")["obj"]["val"]["rows"].rpartition("/")[2]
+        rows = play.post("/table/update", base_digest=base, updates=[{"append": {"row": {"question": "theirs"}}}])[
+            "digest"
+        ]
+        value = dataset["val"] | {"rows": f"weave:///{play.project}/table/{rows}"}
+        play.post("/obj/create", obj={"project_id": play.project, "object_id": "weather", "val": value})
+
+    def meet_theirs(route: Route) -> None:
+        publish_theirs()
+        route.continue_()
+
+    column(page, 1).get_by_role("button", name="Column menu").click()
+    page.get_by_role("menuitem", name="Save answer as dataset row").click()
+    dialog.get_by_label("Row (JSON)").fill('{"question": "Rome?"}')
+    publish_theirs()
+    page.route("**/obj/create", meet_theirs, times=1)
+    watched.allow("409")
+    dialog.get_by_role("button", name="Save row").click()
+    expect(dialog).to_have_count(0)
+    table = play.post("/obj/read", object_id="weather", digest="latest")["obj"]["val"]["rows"].rpartition("/")[2]
+    rows = [row["val"]["question"] for row in play.post("/table/query", digest=table)["rows"]]
+    assert rows == ["Paris?", "theirs", "theirs", "Rome?"]
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.conftest import Wire
 from tests.support.evaluations import Lab
 from tests.support.server import HeddleProcess
-from tests.ui.support import look
+from tests.ui.support import Watched, look
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_a_judge_is_made_of_a_model_and_a_prompt(page: Page, scored: Wire) -> No
     expect(page.get_by_role("link", name="kind", exact=True)).to_be_visible()
 
 
-def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire) -> None:
+def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire, watched: Watched) -> None:
     page.goto(f"/{scored.project}/weave/scorers?tab=monitors")
     rows = page.get_by_role("table", name="Monitors").get_by_role("row")
     expect(rows.filter(has_text="watch")).to_contain_text("50 %")
@@ -117,6 +117,20 @@ def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire) -
     dialog.get_by_label(re.compile("^polite")).check()
     dialog.get_by_role("button", name="Switch on").click()
     expect(rows.filter(has_text="all-answers")).to_contain_text("scores new calls")
+
+    watched.allow("409")
+    page.get_by_role("button", name="New monitor").click()
+    dialog.get_by_role("textbox", name="Name", exact=True).fill("watch")
+    dialog.get_by_label(re.compile("^polite")).check()
+    dialog.get_by_role("button", name="Switch on").click()
+    expect(dialog.get_by_role("alert")).to_have_text("watch already exists")
+    dialog.get_by_role("button", name="Cancel").click()
+    theirs = scored.post("/obj/read", object_id="watch", digest="latest")["obj"]["val"] | {"sampling_rate": 0.25}
+    scored.post("/obj/create", obj={"project_id": scored.project, "object_id": "watch", "val": theirs})
+    rows.filter(has_text="watch").get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("watch has been changed or deleted since")).to_be_visible()
+    expect(rows.filter(has_text="watch")).to_contain_text("25 %")
+    assert scored.post("/obj/read", object_id="watch", digest="latest")["obj"]["val"]["active"] is False
 
 
 @pytest.mark.thorough

@@ -412,7 +412,7 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
     if is_new:
         _refuse_other_class(connection, new)
     if new.after is not None and new.after != _latest_digests(connection, new.project, new.kind, [name]).get(name, ""):
-        raise Conflict(f"Another version of {name} has been published since")
+        raise Conflict(f"{name} has been changed or deleted since" if new.after else f"{name} already exists")
     if is_new:
         fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": new.size, "is_latest": 0}
         fields |= {"base_object_class": new.base_object_class, "leaf_object_class": new.leaf_object_class}

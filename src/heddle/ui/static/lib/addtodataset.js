@@ -1,6 +1,6 @@
 // Calls become rows of a dataset: which one, and which field of a call fills which column.
 import { changeCalls } from "./changecalls.js";
-import { lines, postProject } from "./data.js";
+import { lines, postProject, storeObject } from "./data.js";
 import { loadedDialog, toast } from "./dialog.js";
 import { each, h, signal } from "./dom.js";
 import { publicSelection } from "./filterquery.js";
@@ -9,6 +9,7 @@ import { field } from "./panels.js";
 import { button } from "./parts.js";
 import { link, path, projectId } from "./router.js";
 
+const NAME = /^[\w.-]{1,128}$/;
 const BATCH = 200;
 const SAMPLE = 20;
 const NEWEST_FIRST = [{ field: "started_at", direction: "desc" }];
@@ -196,7 +197,6 @@ function checked(columns) {
 }
 
 async function append(name, isNew, columns, callIds) {
-  if (!/^[\w.-]{1,128}$/.test(name)) throw new Error("Dataset names may only contain letters, digits, - _ and .");
   if (!Array.isArray(callIds)) {
     const action = { type: "dataset", name, is_new: isNew,
       columns: Object.fromEntries(columns.map((column) => [column.name, column.source])) };
@@ -204,17 +204,25 @@ async function append(name, isNew, columns, callIds) {
     if (!made) throw new Error("No rows were added");
     return { name, digest: made.digest, rows: made.done };
   }
-  const known = await newest(name);
-  if (isNew && known) throw new Error(`The dataset ${name} already exists; choose it above`);
   const rows = await rowsOf(columns, callIds);
   if (!rows.length) throw new Error("These calls no longer exist");
-  const table = known ? await extended(known.val.rows, rows) : (await postProjectTable(rows)).digest;
-  const value = {
-    ...(known?.val ?? { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name, description: null }),
-    rows: `weave:///${projectId()}/table/${table}`,
-  };
-  const { digest } = await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } });
-  return { name, digest, rows: rows.length };
+  return { name, digest: await appendRows(name, isNew, rows), rows: rows.length };
+}
+
+/** Add rows to the newest version of a dataset, whoever else adds some now, or to a new dataset; resolves to the digest of its version. */
+export async function appendRows(name, isNew, rows) {
+  if (!NAME.test(name)) throw new Error("Dataset names may only contain letters, digits, - _ and .");
+  const known = await newest(name);
+  if (isNew && known) throw new Error(`The dataset ${name} already exists; choose it above`);
+  if (!isNew && !known) throw new Error(`The dataset ${name} has been deleted`);
+  const value = known?.val ?? { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name, description: null };
+  const table = typeof value.rows === "string" ? await extended(value.rows, rows) : await newTable([...(value.rows ?? []), ...rows]);
+  try {
+    return await storeObject(name, { ...value, rows: `weave:///${projectId()}/table/${table}` }, { after: known?.digest ?? "" });
+  } catch (error) {
+    if (error.status === 409) return appendRows(name, isNew, rows);
+    throw error;
+  }
 }
 
 async function newest(name) {
@@ -222,10 +230,10 @@ async function newest(name) {
   return (await postProject("/objs/query", { filter, limit: 1 })).objs[0] ?? null;
 }
 
-const postProjectTable = (rows) => postProject("/table/create", { table: { project_id: projectId(), rows } });
+const newTable = async (rows) => (await postProject("/table/create", { table: { project_id: projectId(), rows } })).digest;
 
 async function extended(rowsRef, rows) {
-  const base = String(rowsRef).split("/").pop();
+  const base = rowsRef.split("/").pop();
   const updates = rows.map((row) => ({ append: { row } }));
   return (await postProject("/table/update", { base_digest: base, updates })).digest;
 }

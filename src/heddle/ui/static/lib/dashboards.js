@@ -1,7 +1,7 @@
 // Dashboards: what they are made of, how they are stored, what a chart asks the server for, and which calls a point means.
-import { postProject } from "./data.js";
+import { postProject, storeObject } from "./data.js";
 import { duration, int, money, nameOf, number, percent } from "./format.js";
-import { link, projectId } from "./router.js";
+import { link } from "./router.js";
 import { plain, readFilters } from "./savedfilters.js";
 import { periodSeconds } from "./timerange.js";
 
@@ -100,8 +100,7 @@ function described(object) {
  */
 export async function storeDashboard(name, value, after = null) {
   const { name: label, description = null, period = "7d", filter = null, query = null, charts } = value;
-  await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, builtin_object_class: "Dashboard", after,
-    val: { name: label, description, period, filter, query, charts } } });
+  await storeObject(name, { name: label, description, period, filter, query, charts }, { builtin_object_class: "Dashboard", after });
   return name;
 }
 

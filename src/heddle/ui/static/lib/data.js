@@ -80,6 +80,13 @@ export const post = async (path, body, abort) => (await request("POST", path, bo
 /** The same with the id of the open project in the body, as the trace routes want it. */
 export const postProject = (path, body = {}, abort) => post(path, { project_id: projectId(), ...body }, abort);
 
+/**
+ * Store a version of an object of the open project; resolves to its digest. `more` may name its `builtin_object_class`, and as
+ * `after` the digest that must be the newest until then ("": none may exist), else it fails with the status 409.
+ */
+export const storeObject = async (name, val, more = {}) =>
+  (await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val, ...more } })).digest;
+
 /** Any method with a JSON answer (null for an empty one). */
 export async function send(method, path, body, abort) {
   const text = await (await request(method, path, body, abort)).text();

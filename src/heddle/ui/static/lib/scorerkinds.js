@@ -1,5 +1,5 @@
 // The scorers that the server runs itself: what each measures and which settings it takes, and how new ones are made.
-import { postProject } from "./data.js";
+import { storeObject } from "./data.js";
 import { projectId } from "./router.js";
 
 const TEXTS = [
@@ -60,11 +60,10 @@ export const runsHere = (object) => kindOfScorer(object) !== "code";
 /** The value of an object of a class of the SDK. */
 const objectOf = (name, className, bases, fields) => ({ _type: className, _class_name: className, _bases: bases, name, ...fields });
 
-/** Store an object of a class of the SDK; resolves to its ref. */
-export async function publish(name, className, bases, fields) {
-  const value = objectOf(name, className, bases, fields);
-  const made = await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } });
-  return `weave:///${projectId()}/object/${name}:${made.digest}`;
+/** Store an object of a class of the SDK, after a digest as `storeObject` does; resolves to its ref. */
+export async function publish(name, className, bases, fields, after = null) {
+  const digest = await storeObject(name, objectOf(name, className, bases, fields), { after });
+  return `weave:///${projectId()}/object/${name}:${digest}`;
 }
 
 const SCORER = ["Scorer", "Object", "BaseModel"];

@@ -1,12 +1,12 @@
 // Saved views: filters, order and columns under a name, as objects of the class that the SDKs know.
-import { postProject } from "../lib/data.js";
+import { postProject, storeObject } from "../lib/data.js";
 import { attempt, confirm, dialog, form, toast } from "../lib/dialog.js";
 import { computed, h, signal } from "../lib/dom.js";
 import { publicSelection, selectionOf, storedQuery } from "../lib/filterquery.js";
 import { ago } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, skeleton } from "../lib/parts.js";
-import { projectId, query, setQuery } from "../lib/router.js";
+import { query, setQuery } from "../lib/router.js";
 import { plain, readFilters } from "../lib/savedfilters.js";
 
 const PATHS = {
@@ -76,8 +76,7 @@ export async function removeView(view) {
 }
 
 /** Store a view; refused where the digest `after` is no longer that of the newest version. */
-const create = (name, value, after = null) => postProject("/obj/create",
-  { obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView", after } });
+const create = (name, value, after = null) => storeObject(name, value, { builtin_object_class: "SavedView", after });
 
 /** The address of a view: everything that the page reads from there. */
 function addressOf(name, value, { columns: { known, chosen } }) {
@@ -163,10 +162,10 @@ export async function saveView(context, close = () => {}) {
   toast(`View saved; the address of this page opens it`);
 }
 
-/** Store the view as the class SavedView of the SDKs; a name that exists gets a new version. */
+/** Store the view as the class SavedView of the SDKs; only the name of the view that is shown gets a new version. */
 async function store(label, context) {
   const name = label.replace(/[^\p{L}\p{N}_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 100) || "view";
-  await create(name, valueOf(name, label, context));
+  await create(name, valueOf(name, label, context), name === query("view") ? null : "");
   return { object_id: name };
 }
 

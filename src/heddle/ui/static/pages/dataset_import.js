@@ -1,7 +1,7 @@
 // Rows into a dataset from files, pasted text and calls; datasets out to files.
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
-import { lines, post } from "../lib/data.js";
+import { lines, storeObject } from "../lib/data.js";
 import { int, nameOf } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
 import { columnsOf, download, readRows, writeTable as writeText } from "../lib/importers.js";
@@ -139,7 +139,7 @@ async function storeDataset(name, description, rows, onprogress) {
   const table = await writeTable(slices(), onprogress);
   const val = { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name,
     description: description || null, rows: `weave:///${projectId()}/table/${table}` };
-  await post("/obj/create", { obj: { project_id: projectId(), object_id: id, val } });
+  await storeObject(id, val, { after: "" });
   return id;
 }
 

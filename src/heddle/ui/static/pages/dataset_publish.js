@@ -1,7 +1,7 @@
 // Publishing edits as a new version: only what changed is sent, where the table's shape allows it.
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
-import { post, postProject } from "../lib/data.js";
+import { post, postProject, storeObject } from "../lib/data.js";
 import { cut, int, parseRef } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
 import { button } from "../lib/parts.js";
@@ -95,12 +95,6 @@ async function storeEdits(edits, base, count, onprogress) {
   return digest;
 }
 
-/** Store a version of a dataset with other rows. */
-export function createVersion(name, value, table) {
-  const val = { ...value, rows: `weave:///${projectId()}/table/${table}` };
-  return post("/obj/create", { obj: { project_id: projectId(), object_id: name, val } });
-}
-
 /** True when all stored rows that edits touch are the same in another version's table. */
 async function fits(edits, base, count, other) {
   const places = [...new Set([...edits.changes.keys(), ...edits.removed])];
@@ -131,24 +125,26 @@ export function publishDialog({ name, version, table, sheet }) {
   const progress = signal("");
   const newer = signal(null);
   return dialog("Publish a new version", (close) => {
-    const run = async (base, count, changes) => {
+    const run = async (base, count, changes, after) => {
       try {
         progress.value = "Publishing…";
         const digest = await storeEdits(changes, base, count, (done) => { progress.value = `${int(done)} rows written…`; });
-        await createVersion(name, version.val, digest);
+        await storeObject(name, { ...version.val, rows: `weave:///${projectId()}/table/${digest}` }, { after });
         sheet.reset();
         close(true);
       } catch (error) {
+        if (error.status === 409) return start();
         progress.value = "";
         problem.value = error.message + (error.requestId ? ` (request ${error.requestId})` : "");
       }
+      return undefined;
     };
     const start = async () => {
       problem.value = "";
       progress.value = "Looking for newer versions…";
       try {
         const latest = await readVersion(name, "latest");
-        if (latest.digest === version.digest) return await run(table.digest, table.count, edits);
+        if (latest.digest === version.digest) return await run(table.digest, table.count, edits, latest.digest);
         const size = await fits(edits, table.digest, table.count, tableOf(latest));
         newer.value = { version: latest, size };
       } catch (error) {
@@ -157,7 +153,7 @@ export function publishDialog({ name, version, table, sheet }) {
       progress.value = "";
       return undefined;
     };
-    const rebase = ({ version: latest, size }) => run(tableOf(latest), size, moved(edits, table.count, size));
+    const rebase = ({ version: latest, size }) => run(tableOf(latest), size, moved(edits, table.count, size), latest.digest);
     return [
       changesOf(edits, sheet), () => newer.value && conflict(newer.value, version),
       () => problem.value && h("p.problem", { role: "alert" }, problem.value),
@@ -165,7 +161,7 @@ export function publishDialog({ name, version, table, sheet }) {
         button("Cancel", () => close(false)), () => {
         if (progress.value) return null;
         if (!newer.value) return button("Publish version", start, { kind: "primary", autofocus: true });
-        return [button(`Publish over v${newer.value.version.version_index}`, () => run(table.digest, table.count, edits),
+        return [button(`Publish over v${newer.value.version.version_index}`, () => run(table.digest, table.count, edits, newer.value.version.digest),
           { kind: "danger" }),
           newer.value.size !== null && button(`Apply my edits to v${newer.value.version.version_index}`,
             () => rebase(newer.value), { kind: "primary" })];

@@ -1,9 +1,9 @@
 // Saved views of the runs: objects of the SDK's own kind, so that its printed links open them.
 import { signal } from "../lib/dom.js";
-import { postProject } from "../lib/data.js";
+import { postProject, storeObject } from "../lib/data.js";
 import { attempt, form, menu } from "../lib/dialog.js";
 import { chip } from "../lib/parts.js";
-import { projectId, query, setQuery } from "../lib/router.js";
+import { query, setQuery } from "../lib/router.js";
 
 const TYPE = "evaluations";
 const listed = { filter: { base_object_classes: ["SavedView"], latest_only: true } };
@@ -84,10 +84,7 @@ async function save(load) {
   };
   const value = { _type: "SavedView", view_type: TYPE, label: values.label, definition };
   await attempt(
-    () =>
-      postProject("/obj/create", {
-        obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView" },
-      }),
+    () => storeObject(name, value, { builtin_object_class: "SavedView" }),
     "View saved",
   );
   await load();

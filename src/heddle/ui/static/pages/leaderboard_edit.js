@@ -1,12 +1,11 @@
 // The dialog that makes or changes a leaderboard.
 import { each, h, signal } from "../lib/dom.js";
-import { postProject } from "../lib/data.js";
+import { storeObject } from "../lib/data.js";
 import { dialog, toast } from "../lib/dialog.js";
 import { parseRef } from "../lib/format.js";
 import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { metricsOf } from "../lib/leaderboard.js";
-import { projectId } from "../lib/router.js";
 import { loadEvaluations } from "../lib/runs.js";
 import { objectName } from "../lib/scorerkinds.js";
 
@@ -50,7 +49,7 @@ function editor(board, evaluations, close) {
       const chosen = columns.peek().map(({ column }) => column);
       if (!chosen.length || chosen.some((column) => !column.scorer))
         throw new Error("Add at least one metric, and complete each of them");
-      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen, after: board?.digest ?? null }));
+      close(await store(board?.name ?? objectName(name.value), { label: name.value, text: text.value, columns: chosen, after: board?.digest ?? "" }));
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -157,8 +156,6 @@ async function store(name, { label, text, columns, after }) {
       should_minimize: column.isLess,
     })),
   };
-  await postProject("/obj/create", {
-    obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "Leaderboard", after },
-  });
+  await storeObject(name, value, { builtin_object_class: "Leaderboard", after });
   return name;
 }

@@ -1,5 +1,6 @@
 // What an experiment leaves behind: a version of a prompt, a row of a dataset.
-import { postProject, stored } from "../lib/data.js";
+import { postProject, stored, storeObject } from "../lib/data.js";
+import { appendRows } from "../lib/addtodataset.js";
 import { dialog, form, toast } from "../lib/dialog.js";
 import { h, signal } from "../lib/dom.js";
 import { parseRef } from "../lib/format.js";
@@ -31,6 +32,7 @@ export async function savePrompt(state) {
     {
       action: "Save version",
       submit: async ({ name, description }) => {
+        if (!NAME.test(name.trim())) throw new Error("Names may only contain letters, digits, - _ and .");
         const kind = isText ? "StringPrompt" : "MessagesPrompt";
         const value = {
           _type: kind,
@@ -40,17 +42,12 @@ export async function savePrompt(state) {
           description: description || null,
           ...(isText ? { content: messages[0].content } : { messages }),
         };
-        return { name, digest: await createObject(name.trim(), value) };
+        return { name, digest: await storeObject(name.trim(), value) };
       },
     },
   );
   if (saved) toast(["Saved ", h("a", { href: link(path`/objects/${saved.name}/versions/${saved.digest}`) }, h("b", saved.name))]);
   return saved;
-}
-
-async function createObject(name, value) {
-  if (!NAME.test(name)) throw new Error("Names may only contain letters, digits, - _ and .");
-  return (await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } })).digest;
 }
 
 /**
@@ -80,7 +77,6 @@ function rowOf(state, column, answer) {
 
 function rowForm(datasets, row, close) {
   const known = () => datasets.find((entry) => entry.object_id === which.value);
-  const isTaken = (name) => datasets.some((entry) => entry.object_id === name);
   const last = lastDataset().peek();
   const which = h(
     "select",
@@ -89,7 +85,7 @@ function rowForm(datasets, row, close) {
   );
   const isNew = signal(!which.value);
   const other = signal("");
-  const name = h("input", { type: "text", value: isTaken("examples") ? "" : "examples", autocomplete: "off" });
+  const name = h("input", { type: "text", value: datasets.some((entry) => entry.object_id === "examples") ? "" : "examples", autocomplete: "off" });
   const area = h("textarea.code", { rows: 9, value: JSON.stringify(row, null, 2), spellcheck: "false" });
   const expected = h("textarea", {
     rows: 3,
@@ -108,11 +104,8 @@ function rowForm(datasets, row, close) {
   const submit = async (event) => {
     event.preventDefault();
     try {
-      const chosen = known();
-      if (!chosen && isTaken(name.value.trim())) throw new Error(
-        `The dataset ${name.value.trim()} already exists; choose it above`);
-      const made = await appendRow(chosen, name.value.trim(), parsedRow(area.value));
-      close({ name: chosen?.object_id ?? name.value.trim(), digest: made });
+      const chosen = which.value || name.value.trim();
+      close({ name: chosen, digest: await appendRows(chosen, !which.value, [parsedRow(area.value)]) });
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -151,20 +144,4 @@ function parsedRow(text) {
   const row = JSON.parse(text);
   if (!row || typeof row !== "object" || Array.isArray(row)) throw new Error("A row must be a JSON object");
   return row;
-}
-
-async function appendRow(known, name, row) {
-  if (!known && !NAME.test(name)) throw new Error("Names may only contain letters, digits, - _ and .");
-  const value = known?.val ?? {
-    _type: "Dataset",
-    _class_name: "Dataset",
-    _bases: ["Object", "BaseModel"],
-    name,
-    description: null,
-  };
-  const isTable = typeof value.rows === "string";
-  const table = isTable
-    ? await postProject("/table/update", { base_digest: value.rows.split("/").pop(), updates: [{ append: { row } }] })
-    : await postProject("/table/create", { table: { project_id: projectId(), rows: [...(value.rows ?? []), row] } });
-  return createObject(known?.object_id ?? name, { ...value, rows: `weave:///${projectId()}/table/${table.digest}` });
 }

@@ -1,5 +1,5 @@
 // A new prompt: its messages with their variables, stored as the SDK would publish it.
-import { postProject } from "../lib/data.js";
+import { storeObject } from "../lib/data.js";
 import { dialog } from "../lib/dialog.js";
 import { each, h, signal } from "../lib/dom.js";
 import { field } from "../lib/panels.js";
@@ -75,5 +75,5 @@ async function store(name, description, said) {
   const content = isText ? { content: said[0].text } : { messages: said.map(({ role, text }) => ({ role, content: text })) };
   const value = { _type: kind, _class_name: kind, _bases: ["Prompt", "Object", "BaseModel"], name: null,
     description: description || null, ...content };
-  return (await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } })).digest;
+  return storeObject(name, value);
 }

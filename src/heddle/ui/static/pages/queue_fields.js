@@ -1,5 +1,5 @@
 // What annotators fill in: annotation specs as fields of a few kinds, and their JSON Schemas.
-import { post, postProject } from "../lib/data.js";
+import { postProject, storeObject } from "../lib/data.js";
 import { parseRef } from "../lib/format.js";
 import { projectId } from "../lib/router.js";
 
@@ -66,8 +66,7 @@ export async function storeField({ name, description = "", kind, options = [], l
   if (kind === "rating" && !(highest > lowest && highest - lowest <= 9)) throw new Error(
     `${name}: a rating has two to ten numbers`);
   const val = { name, description, field_schema: schemaOf(kind, options, lowest, highest) };
-  const { digest } = await post("/obj/create",
-    { obj: { project_id: projectId(), object_id: id, val, builtin_object_class: "AnnotationSpec" } });
+  const digest = await storeObject(id, val, { builtin_object_class: "AnnotationSpec" });
   return `weave:///${projectId()}/object/${id}:${digest}`;
 }
 

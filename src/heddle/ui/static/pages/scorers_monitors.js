@@ -146,10 +146,10 @@ function actions(row, reload) {
   );
 }
 
-/** Store the monitor again with some fields changed. */
+/** Store the monitor again with some fields changed, unless somebody else has changed or deleted it since. */
 function republish(row, changes) {
   const { _type, _class_name, _bases, name, ...fields } = row.value;
-  return publish(row.name, "Monitor", _bases ?? BASES, { ...fields, ...changes });
+  return publish(row.name, "Monitor", _bases ?? BASES, { ...fields, ...changes }, row.object?.digest);
 }
 
 /** Ask for a monitor that begins with a name, ops and a query which its calls fit. */
@@ -187,7 +187,7 @@ async function edit(initial, scorers, onmade) {
             active: true,
             is_traced: true,
             scorer_debounce_config: null,
-          }),
+          }, ""),
         );
       } catch (error) {
         problem.textContent = error.message;
