@@ -27,7 +27,7 @@ from heddle.store.control.agents.spans import checksum
 from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
-from heddle.store.control.objects import object_versions
+from heddle.store.control.objects import next_index, object_versions
 from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import dialect_insert
 from heddle.store.control.training_models import train_checkpoints, train_models
@@ -339,8 +339,7 @@ def _place_version(connection: sa.Connection, row: Row) -> Row:
     taken = sa.and_(others, _v.kind == row["kind"], _v.version_index == row["version_index"])
     placed = dict(row)
     if connection.execute(sa.select(_v.number).where(taken)).first() is not None:
-        same = sa.select(sa.func.count()).select_from(object_versions).where(mine, _v.kind == row["kind"])
-        placed["version_index"] = connection.execute(same).scalar_one()
+        placed["version_index"] = next_index(connection, row["project"], row["kind"], row["object_id"])
     if row["is_latest"] and connection.execute(sa.select(_v.number).where(others, _v.is_latest == 1)).first():
         placed["is_latest"] = 0
     return placed

@@ -13,7 +13,7 @@ import heddle
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote
 from heddle.store.control.feedback import SPANS, STRUCTURES
-from heddle.store.control.objects import LATEST
+from heddle.store.control.object_labels import LATEST
 from heddle.store.control.table_rows import CHUNK_ROWS
 from heddle.trace.calls.packing import client_summary, run_id
 from heddle.transfer import records

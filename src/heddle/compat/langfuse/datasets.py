@@ -30,7 +30,8 @@ from heddle.compat.langfuse.access import (
 )
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
-from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
+from heddle.store.control.object_labels import LATEST
+from heddle.store.control.objects import ObjectFilter, ObjectVersion
 from heddle.store.control.tables import TableRow
 from heddle.trace.records import lenient
 from heddle.trace.tables import pack_rows

@@ -31,7 +31,8 @@ from heddle.compat.langfuse.access import (
 )
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group, off_loop
-from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
+from heddle.store.control.object_labels import LATEST
+from heddle.store.control.objects import ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
 from heddle.wire.batched import group_pairs

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
@@ -10,8 +10,17 @@ from heddle.store.control.repository import Key, Mapped, Serial, upsert
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
 
-Labels = dict[tuple[str, str], list[str]]
-"""By object_id and digest."""
+LATEST = "latest"
+
+
+class Labelled(Protocol):
+    """A version whose labels may be filled in."""
+
+    object_id: str
+    digest: str
+    is_latest: int
+    tags: list[str] | None
+    aliases: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,10 @@ _ALIAS_IDENTITY = ("project", "object_id", "alias")
 TAGS = Mapped(TagRow, "object_tags")
 object_tags = TAGS.table
 object_aliases = Mapped(
-    AliasRow, "object_aliases", sa.UniqueConstraint(*_ALIAS_IDENTITY, name="object_aliases_identity")
+    AliasRow,
+    "object_aliases",
+    sa.UniqueConstraint(*_ALIAS_IDENTITY, name="object_aliases_identity"),
+    sa.Index("object_aliases_digest", "project", "object_id", "digest"),
 ).table
 tags, aliases = object_tags.c, object_aliases.c
 
@@ -101,15 +113,20 @@ def remove(connection: sa.Connection, project: str, object_id: str, digests: Seq
     connection.execute(object_aliases.delete().where(*aliased_to(project, object_id), aliases.digest.in_(digests)))
 
 
-def of(connection: sa.Connection, project: str, names: Collection[str]) -> tuple[Labels, Labels]:
-    """The tags and the aliases of the versions of some objects."""
+def add_to(connection: sa.Connection, project: str, versions: Sequence[Labelled]) -> None:
+    """Fill in the tags and the aliases of versions."""
+    names, digests = {version.object_id for version in versions}, {version.digest for version in versions}
     tagged = sa.select(tags.object_id, tags.digest, tags.tag)
+    tagged = tagged.where(tags.project == project, tags.object_id.in_(names), tags.digest.in_(digests))
     aliased = sa.select(aliases.object_id, aliases.digest, aliases.alias).order_by(aliases.number)
-    return (
-        _by_version(connection, tagged.where(tags.project == project, tags.object_id.in_(names))),
-        _by_version(connection, aliased.where(aliases.project == project, aliases.object_id.in_(names))),
-    )
+    aliased = aliased.where(aliases.project == project, aliases.object_id.in_(names), aliases.digest.in_(digests))
+    their_tags, their_aliases = _by_version(connection, tagged), _by_version(connection, aliased)
+    for version in versions:
+        key = (version.object_id, version.digest)
+        held = their_aliases.get(key, [])
+        version.tags = sorted(their_tags.get(key, ()))
+        version.aliases = [LATEST, *held] if version.is_latest and LATEST not in held else held
 
 
-def _by_version(connection: sa.Connection, query: sa.Select[Any]) -> Labels:
+def _by_version(connection: sa.Connection, query: sa.Select[Any]) -> dict[tuple[str, str], list[str]]:
     return group_pairs(((object_id, digest), text) for object_id, digest, text in connection.execute(query))

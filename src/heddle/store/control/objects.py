@@ -12,12 +12,12 @@ from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import count_class_change
+from heddle.store.control.object_labels import LATEST
 from heddle.store.control.redaction import RedactedRepository, Redaction
 from heddle.store.control.repository import Executor, Instance, Integer, columns_of, metadata, reads, writes
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
-LATEST = "latest"
 PAGE, PAGE_BYTES = 100, 4 * 1024 * 1024
 """How many values are held at a time where versions are listed, and from how many bytes on fewer."""
 
@@ -89,8 +89,12 @@ object_versions = sa.Table(
     sa.Index("object_versions_ref", "project", "ref"),
     sa.Index("object_versions_digest", "project", "digest"),
     sa.Index("object_versions_time", "project", "created_at"),
+    sa.Index("object_versions_order", "project", "object_id", "version_index"),
+    sa.Index("object_versions_latest", "project", "object_id", "is_latest", sqlite_where=sa.text("is_latest = 1")),
 )
 _v = object_versions.c
+_IS_LATEST = _v.is_latest == sa.literal_column("1")
+"""Written like this so that the index over the latest versions serves."""
 _METADATA = [column for column in _v if column.name != "val"]
 _SORTABLE = {name: _v[name] for name in ("object_id", "created_at", "version_index")}
 
@@ -120,7 +124,7 @@ def _of_object(project: str, object_id: str) -> tuple[sa.ColumnElement[bool], sa
 def _named(name: str) -> sa.ColumnElement[bool]:
     """The condition for a digest, `latest` or `v<N>`."""
     if name == LATEST:
-        return _v.is_latest == 1
+        return _IS_LATEST
     number = refs.version_number(name)
     return _v.digest == name if number is None else _v.version_index == number
 
@@ -132,7 +136,7 @@ def _live(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]
     if wanted.object_ids:
         yield _v.object_id.in_(wanted.object_ids)
     if wanted.latest_only:
-        yield _v.is_latest == 1
+        yield _IS_LATEST
     if wanted.base_object_classes:
         yield _v.base_object_class.in_(wanted.base_object_classes)
     if wanted.exclude_base_object_classes:
@@ -146,12 +150,11 @@ def _live(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]
         others = [alias for alias in wanted.aliases if alias != LATEST]
         same = sa.and_(*labels.aliased_to(project, _v.object_id), labels.aliases.digest == _v.digest)
         matches = [sa.exists().where(same, labels.aliases.alias.in_(others))] if others else []
-        yield sa.or_(*matches, *([_v.is_latest == 1] if LATEST in wanted.aliases else []))
+        yield sa.or_(*matches, *([_IS_LATEST] if LATEST in wanted.aliases else []))
 
 
 def _order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
-    terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort]
-    ordered = [column.desc() if is_descending else column.asc() for column, is_descending in terms]
+    ordered = [_SORTABLE[field].desc() if is_descending else _SORTABLE[field].asc() for field, is_descending in sort]
     return [*(ordered or [_v.created_at.asc()]), _v.version_index.asc(), _v.number.asc()]
 
 
@@ -172,7 +175,7 @@ _LATEST_DIGESTS = sa.select(_v.object_id, _v.digest).where(
     _v.project == sa.bindparam("of_project"),
     _v.kind == sa.bindparam("of_kind"),
     _v.object_id.in_(sa.bindparam("names", expanding=True)),
-    _v.is_latest == 1,
+    _IS_LATEST,
     _v.deleted_at.is_(None),
 )
 
@@ -247,8 +250,7 @@ class Objects(RedactedRepository):
         Raises InvalidRequest when live versions of that name and kind have another base class, and Conflict.
         """
         (val,) = await self._redaction.texts(new.project, "val", [new.val])
-        redacted = replace(new, val=val)
-        work = self.latest.count_change(lambda connection: _create(connection, redacted, times.now()))
+        work = self.latest.count_change(lambda c: _create(c, replace(new, val=val), times.now()))
         await self._executor.write(work, len(new.val) + 500)
         await self._tell(new.base_object_class)
 
@@ -271,8 +273,9 @@ class Objects(RedactedRepository):
         """The version that a digest, `latest`, `v<N>` or an alias names, a deleted one included."""
         named = _named(_resolve_alias(connection, project, object_id, digest))
         query = _select(with_value).where(*_of_object(project, object_id), named)
-        query = query.order_by(_v.created_at, _v.version_index).limit(1)
-        return next(iter(_found(connection, project, query, with_labels)), None)
+        # Ordered here: SQLite would take an index for the order, and read every version.
+        found = _found(connection, project, query, with_labels)
+        return min(found, key=lambda version: (version.created_at, version.version_index), default=None)
 
     @reads
     def query(
@@ -317,9 +320,8 @@ class Objects(RedactedRepository):
 
     async def latest_of_class(self, base_class: str) -> list[tuple[str, ObjectVersion]]:
         """The latest live version of every object of a base class, with its project, in all projects."""
-        query = _select(True).where(_v.base_object_class == base_class, _v.is_latest == 1)
-        query = query.where(_v.deleted_at.is_(None)).order_by(_v.number)
-        return [(row.project, _version(row)) for row in await self._tuples(query)]
+        query = _select(True).where(_v.base_object_class == base_class, _IS_LATEST, _v.deleted_at.is_(None))
+        return [(row.project, _version(row)) for row in await self._tuples(query.order_by(_v.number))]
 
     async def _tell(self, base_class: str | None) -> None:
         if (observer := self.observers.get(base_class or "")) is not None:
@@ -425,9 +427,14 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
     count_class_change(connection, new.base_object_class)
 
 
+def next_index(connection: sa.Connection, project: str, kind: str, object_id: str) -> int:
+    """The index of the next version of an object or op."""
+    index = sa.select(sa.func.coalesce(sa.func.max(_v.version_index) + 1, 0))
+    return int(connection.execute(index.where(*_of_object(project, object_id), _v.kind == kind)).scalar_one())
+
+
 def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
-    same_kind = sa.and_(*_of_object(new.project, new.object_id), _v.kind == new.kind)
-    index = connection.execute(sa.select(sa.func.count()).select_from(object_versions).where(same_kind)).scalar_one()
+    index = next_index(connection, new.project, new.kind, new.object_id)
     ref = refs.object_ref(new.project, new.kind, new.object_id, new.digest)
     names = ("project", "kind", "object_id", "digest", "user")
     return {"version_index": index, "ref": ref, **{name: getattr(new, name) for name in names}}
@@ -435,30 +442,29 @@ def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
 
 def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
     live = sa.and_(*_of_object(new.project, new.object_id), _v.kind == new.kind, _v.deleted_at.is_(None))
-    classes = connection.execute(sa.select(_v.base_object_class).where(live).distinct()).scalars()
-    others = sorted(name or "without a class" for name in classes if name != new.base_object_class)
-    if others:
+    last = sa.select(_v.base_object_class).where(live).order_by(_v.version_index.desc()).limit(1)
+    found = connection.execute(last).scalars().all()
+    if found and found != [new.base_object_class]:
+        theirs, its = (name or "without a class" for name in (*found, new.base_object_class))
         raise InvalidRequest(
-            f"Object name {new.object_id!r} is already used by another type: its versions are {', '.join(others)}, "
-            f"the new one is {new.base_object_class or 'without a class'}. Publish it under another name."
+            f"Object name {new.object_id!r} is already used by another type: its versions are {theirs}, "
+            f"the new one is {its}. Publish it under another name."
         )
 
 
 def _mark_latest(connection: sa.Connection, project: str, object_id: str, digest: str | None) -> None:
-    others = sa.and_(*_of_object(project, object_id), _v.is_latest == 1)
-    connection.execute(object_versions.update().where(others).values(is_latest=0))
+    mine = object_versions.update().where(*_of_object(project, object_id))
+    connection.execute(mine.where(_IS_LATEST).values(is_latest=0))
     if digest is not None:
-        one = sa.and_(*_of_object(project, object_id), _v.digest == digest)
-        connection.execute(object_versions.update().where(one).values(is_latest=1))
+        connection.execute(mine.where(_v.digest == digest).values(is_latest=1))
 
 
 def _delete(
     connection: sa.Connection, project: str, object_id: str, names: Sequence[str], user: str, at: int
 ) -> list[ObjectVersion]:
     live = sa.and_(*_of_object(project, object_id), _v.deleted_at.is_(None))
-    query = _select(False).where(live).order_by(_v.created_at.desc(), _v.version_index.desc())
-    if names:
-        query = query.where(sa.or_(*(_named(name) for name in names)))
+    named = [sa.or_(*(_named(name) for name in names))] if names else []
+    query = _select(False).where(live, *named).order_by(_v.created_at.desc(), _v.version_index.desc())
     found = [_version(row) for row in connection.execute(query)]
     if not found:
         raise NotFound(f"Object {object_id} ({list(names)}) not found when deleting.")
@@ -490,11 +496,5 @@ def _require_live(connection: sa.Connection, project: str, object_id: str, diges
 def _found(connection: sa.Connection, project: str, query: sa.Select[Any], with_labels: bool) -> list[ObjectVersion]:
     found = [_version(row) for row in connection.execute(query)]
     for part in batched(found if with_labels else ()):
-        tags, aliases = labels.of(connection, project, {version.object_id for version in part})
-        explicit = {object_id for (object_id, _), held in aliases.items() if LATEST in held}
-        for version in part:
-            key = (version.object_id, version.digest)
-            is_derived = version.is_latest and version.object_id not in explicit
-            version.tags = sorted(tags.get(key, ()))
-            version.aliases = [*([LATEST] if is_derived else []), *aliases.get(key, ())]
+        labels.add_to(connection, project, part)
     return found

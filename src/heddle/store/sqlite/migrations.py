@@ -31,6 +31,8 @@ from heddle.store.control.links import dataset_sources, registry_links
 from heddle.store.control.log_records import log_records
 from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.monitors import ALERT_TABLES, monitor_waiting
+from heddle.store.control.object_labels import object_aliases
+from heddle.store.control.objects import object_versions
 from heddle.store.control.pending_calls import call_halves, ended_calls
 from heddle.store.control.projects import providers, runtimes
 from heddle.store.control.redaction import rejections
@@ -193,6 +195,11 @@ def _remove_orphans(session: Session) -> None:
         session.raw.execute(statement)
 
 
+def _index_versions(session: Session) -> None:
+    for index in (*object_versions.indexes, *object_aliases.indexes):
+        index.create(session.control, checkfirst=True)
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create(inference_usage, inference_limits, adapters)),
@@ -236,6 +243,7 @@ MIGRATIONS = (
     Migration(27, "checksums of all other rows", _add_row_checksums),
     Migration(28, "checksums of agent spans", _add("agent_spans", "crc BIGINT")),
     Migration(29, "rows whose project nobody knows are removed", _remove_orphans),
+    Migration(30, "indexes of the versions and aliases of objects", _index_versions),
 )
 CURRENT = MIGRATIONS[-1].number
 
