@@ -406,6 +406,27 @@ CLIENTS: Sequence[Client] = (
         },
     ),
     traces(
+        "ag2",
+        f"ag2[openai,tracing] {OTLP}",
+        "ag2_traces.py",
+        "invoke_agent_forecaster > (chat_gpt-5-mini-2025-08-07, record_usage_model_call, execute_tool_get_weather, chat_gpt-5-mini-2025-08-07, record_usage_model_call); invoke_agent_forecaster! > (chat!)",
+        limits={**NO_SESSIONS, "messages": "it omits the instructions"},
+    ),
+    traces(
+        "Mastra",
+        "@mastra/core @mastra/observability @mastra/otel-exporter @ai-sdk/openai-compatible zod @opentelemetry/exporter-trace-otlp-proto",
+        "mastra_traces.js",
+        "invoke_agent_forecaster > (model_generation_gpt-5-mini > (agent_step_forecaster > (chat_gpt-5-mini > (model_chunk_forecaster, model_chunk_forecaster), execute_tool_get_weather), agent_step_forecaster > (chat_gpt-5-mini > (model_chunk_forecaster)))); invoke_agent_forecaster! > (model_generation_model-missing > (agent_step_forecaster > (chat_model-missing)))",
+        limits={"messages": "spans of its requests have only texts that were answered"},
+    ),
+    traces(
+        "Genkit",
+        "genkit @genkit-ai/compat-oai @opentelemetry/sdk-trace-base@1.25.1 @opentelemetry/exporter-trace-otlp-http@0.52.1",
+        "genkit_traces.js",
+        "weather > (generate > (provider_gpt-5-mini, get_weather, generate > (provider_gpt-5-mini))); generate! > (provider_model-missing!)",
+        limits=NO_SESSIONS,
+    ),
+    traces(
         "opentelemetry-instrumentation-openai-v2: EVENT_ONLY",
         CONTRIB,
         "contrib_event_only.py",

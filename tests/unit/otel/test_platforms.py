@@ -291,3 +291,80 @@ def test_deepeval_has_its_own_names_for_everything() -> None:
     assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', "2")
     worker = seen(span_of({"confident.span.type": "agent", "confident.agent.name": "forecaster"}))
     assert (worker.operation_name, worker.agent_name) == ("invoke_agent", "forecaster")
+
+
+def test_records_of_usage_of_ag2_are_not_counted_again() -> None:
+    """As AG2 1.2 sends a request, a record of its usage, and one of a compaction, which has no span of its own."""
+    told = {"gen_ai.response.model": "m", "gen_ai.usage.input_tokens": 120, "gen_ai.usage.thinking_tokens": 16}
+    request = told | {"ag2.span.type": "llm", "gen_ai.operation.name": "chat"}
+    repeated = told | {"ag2.span.type": "usage", "ag2.usage.kind": "model_call"}
+    alone = told | {"ag2.span.type": "usage", "ag2.usage.kind": "compaction"}
+    agents = [seen(span_of(attributes)) for attributes in (request, repeated, alone)]
+    assert [agent.operation_name for agent in agents] == ["chat", "record_usage", "record_usage"]
+    assert [(agent.input_tokens, agent.reasoning_tokens) for agent in agents] == [(120, 16), (None, None), (120, 16)]
+    counted = [[one.prompt for one in call_of(attributes)[1].usage] for attributes in (request, repeated, alone)]
+    assert counted == [[120], [], [120]]
+
+
+def test_an_answer_that_says_nothing_is_no_data() -> None:
+    """As Mastra 1.71 sends a request that was answered with calls of tools alone."""
+    output = {"gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]}
+    assert of_call({}, output, is_model=True).choices == []
+
+
+GENKIT_ASKED = {
+    "messages": [
+        {"role": "system", "content": [{"text": "Be brief."}]},
+        {"role": "user", "content": [{"text": "hello"}, {"media": {"url": "https://example.com/a.png"}}]},
+        {"role": "model", "content": [{"toolRequest": {"name": "add", "ref": "c1", "input": {"a": 1}}}]},
+        {"role": "tool", "content": [{"toolResponse": {"name": "add", "ref": "c1", "output": 2}}]},
+    ],
+    "config": {"temperature": 0.5, "maxOutputTokens": 9},
+    "tools": [{"name": "add"}],
+}
+
+
+def genkit(kind: str, name: str, given: Any, came: Any) -> Json:
+    """The attributes of an action of Genkit 1.42."""
+    about = {"genkit:type": "action", "genkit:metadata:subtype": kind, "genkit:name": name}
+    return about | {"genkit:input": text(given), "genkit:output": text(came)}
+
+
+def test_genkit_has_requests_and_answers_of_models() -> None:
+    said = {"role": "model", "content": [{"reasoning": "hm"}, {"text": "hi"}]}
+    raw = {"model": "m-1", "usage": {"prompt_tokens_details": {"cached_tokens": 3}}}
+    answer = {"message": said, "finishReason": "stop", "usage": {"inputTokens": 7, "outputTokens": 2}, "raw": raw}
+    agent = seen(span_of(genkit("model", "p/team/m", GENKIT_ASKED, answer)))
+    assert (agent.operation_name, agent.provider_name, agent.request_model) == ("chat", "p", "team/m")
+    assert (agent.response_model, agent.finish_reasons, agent.request_temperature) == ("m-1", ["stop"], 0.5)
+    assert (agent.input_tokens, agent.output_tokens, agent.cache_read_input_tokens) == (7, 2, 3)
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    assert [one["parts"] for one in agent.input_messages] == [
+        [{"type": "text", "content": "Be brief."}],
+        [{"type": "text", "content": "hello"}, picture],
+        [{"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}],
+        [{"type": "tool_call_response", "id": "c1", "response": 2}],
+    ]
+    parts = [{"type": "reasoning", "content": "hm"}, {"type": "text", "content": "hi"}]
+    assert agent.output_messages == [{"role": "assistant", "parts": parts}]
+    assert agent.tool_definitions == text(GENKIT_ASKED["tools"])
+
+
+def test_gemini_thinks_beside_the_output_of_genkit() -> None:
+    usage = {"inputTokens": 7, "outputTokens": 2, "thoughtsTokens": 5}
+    for total, output in ((14, 7), (9, 2)):
+        answer = {"usage": usage | {"totalTokens": total}}
+        agent = seen(span_of(genkit("model", "m", {}, answer)))
+        assert (agent.request_model, agent.output_tokens, agent.reasoning_tokens) == ("m", output, 5)
+
+
+def test_genkit_has_flows_agents_tools_and_loops() -> None:
+    start, end = call_of(genkit("flow", "weather", "Paris", {"degrees": 18}))
+    assert (start.inputs, end.output, end.usage) == ('{"input":"Paris"}', '{"degrees":18}', [])
+    tool = seen(span_of(genkit("tool", "add", {"a": 1}, "done")))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+    agent = seen(span_of(genkit("agent", "helper", {}, {}) | {"genkit:metadata:agent:sessionId": "s1"}))
+    assert (agent.operation_name, agent.agent_name, agent.conversation_id) == ("invoke_agent", "helper", "s1")
+    attributes = genkit("", "generate", GENKIT_ASKED, {"message": {"role": "model", "content": [{"text": "hi"}]}})
+    loop = seen(span_of(attributes | {"genkit:type": "util"}))
+    assert (loop.operation_name, loop.output_messages) == ("agent_step", HI)

@@ -56,6 +56,8 @@ class Convention:
     """Attributes that show, when true, that the parent of a span is never exported."""
     trace_name: str | None = None
     """The attribute with the name of the trace: what its outermost call is called."""
+    repeated: tuple[str, str] | None = None
+    """The attribute and the value of spans that repeat the tokens of a request with a span of its own."""
     tool: tuple[str, str] | None = None
     """The attributes of what a tool, or a step without messages, was given and gave; `messages` is not asked about
     spans of tools then."""
