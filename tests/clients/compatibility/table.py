@@ -420,6 +420,13 @@ CLIENTS: Sequence[Client] = (
         limits={"messages": "spans of its requests have only texts that were answered"},
     ),
     traces(
+        "haystack, its own spans",
+        f"haystack-ai opentelemetry-haystack {OTLP}",
+        "haystack_own_traces.py",
+        "haystack.pipeline.run > (agent > (haystack.agent.run > (haystack.agent.step > (haystack.agent.step.llm, haystack.agent.step.tool), haystack.agent.step > (haystack.agent.step.llm)))); haystack.pipeline.run! > (llm!)",
+        limits=NO_SESSIONS,
+    ),
+    traces(
         "Genkit",
         "genkit @genkit-ai/compat-oai @opentelemetry/sdk-trace-base@1.25.1 @opentelemetry/exporter-trace-otlp-http@0.52.1",
         "genkit_traces.js",

@@ -368,3 +368,72 @@ def test_genkit_has_flows_agents_tools_and_loops() -> None:
     attributes = genkit("", "generate", GENKIT_ASKED, {"message": {"role": "model", "content": [{"text": "hi"}]}})
     loop = seen(span_of(attributes | {"genkit:type": "util"}))
     assert (loop.operation_name, loop.output_messages) == ("agent_step", HI)
+
+
+def haystack(kind: str, given: Json, came: Json) -> Json:
+    """The attributes of a component of Haystack 3.4."""
+    about = {"haystack.component.name": "it", "haystack.component.type": kind}
+    return about | {"haystack.component.input": text(given), "haystack.component.output": text(came)}
+
+
+HAYSTACK_META = {
+    "model": "m-1",
+    "finish_reason": "stop",
+    "usage": {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}},
+}
+SAID = {
+    "role": "assistant",
+    "meta": HAYSTACK_META,
+    "content": [{"reasoning": {"reasoning_text": "hm"}}, {"text": "hi"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "came", "answered"),
+    [
+        ("OpenAIGenerator", {"prompt": "hello"}, {"replies": ["hi"], "meta": [HAYSTACK_META]}, HI),
+        (
+            "OpenAIChatGenerator",
+            {"messages": [{"role": "user", "content": [{"text": "hello"}]}]},
+            {"replies": [SAID]},
+            [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, *HI[0]["parts"]]}],
+        ),
+    ],
+    ids=["text", "messages"],
+)
+def test_haystack_has_requests_and_answers_of_models(kind: str, given: Json, came: Json, answered: list[Json]) -> None:
+    attributes = haystack(kind, given, came)
+    agent = seen(span_of(attributes, name="haystack.component.run"))
+    assert (agent.operation_name, agent.response_model, agent.finish_reasons) == ("chat", "m-1", ["stop"])
+    assert (agent.input_tokens, agent.output_tokens, agent.reasoning_tokens) == (7, 2, 1)
+    assert (agent.input_messages, agent.output_messages) == (HELLO, answered)
+    start, end = call_of(attributes)
+    assert (start.display_name, end.usage[0].prompt) == ("it", 7)
+
+
+def test_haystack_has_agents_tools_and_other_components() -> None:
+    call = {"tool_name": "add", "arguments": {"a": 1}, "id": "c1"}
+    asked = [
+        {"role": "user", "content": [{"text": "hello"}]},
+        {"role": "assistant", "content": [{"tool_call": call}]},
+        {"role": "tool", "content": [{"tool_call_result": {"result": "done", "origin": call}}]},
+    ]
+    tools = [{"type": "haystack.tools.tool.Tool", "data": {"name": "add"}}]
+    request = {"haystack.agent.step.llm.input": text({"messages": asked, "tools": tools})}
+    agent = seen(span_of(request, name="haystack.agent.step.llm"))
+    assert (agent.operation_name, agent.tool_definitions) == ("chat", '[{"name":"add"}]')
+    assert [one["parts"][0] for one in agent.input_messages[1:]] == [
+        {"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}},
+        {"type": "tool_call_response", "id": "c1", "response": "done"},
+    ]
+    run = {"haystack.agent.input": text({"messages": asked[:1]}), "haystack.agent.output": text({"last_message": SAID})}
+    agent = seen(span_of(run, name="haystack.agent.run"))
+    assert (agent.operation_name, agent.input_messages, agent.input_tokens) == ("invoke_agent", HELLO, None)
+    assert [one["role"] for one in agent.output_messages] == ["assistant"]
+    values = {"haystack.agent.step.tool.input": '{"a": 1}', "haystack.agent.step.tool.output": "done"}
+    tool = seen(span_of({"haystack.tool.name": "add", **values}, name="haystack.agent.step.tool"))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+    kinds = {"InMemoryBM25Retriever": "retrieval", "OpenAITextEmbedder": "embeddings", "LLMRanker": "rerank"}
+    assert [seen(span_of(haystack(kind, {}, {}))).operation_name for kind in kinds] == list(kinds.values())
+    start, end = call_of(haystack("OutputAdapter", {"a": 1}, {"b": 2}))
+    assert (start.inputs, end.output) == ('{"a":1}', '{"b":2}')

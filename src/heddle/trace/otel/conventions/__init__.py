@@ -4,7 +4,7 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, HAYSTACK, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.google import ADK, GENKIT
 from heddle.trace.otel.conventions.platforms import AGENTOPS, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
@@ -24,6 +24,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     MASTRA,
     LIVEKIT,
     PIPECAT,
+    HAYSTACK,
     AG2,
     CLAUDE_CODE,
     LAMINAR,

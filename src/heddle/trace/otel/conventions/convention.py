@@ -214,6 +214,20 @@ def offer_name(into: AgentSpan, name: str | None) -> None:
         offer(into, "agent_name", name)
 
 
+_DETAILS = (
+    ("prompt_tokens_details", "cached_tokens", "cache_read_input_tokens"),
+    ("input_tokens_details", "cached_tokens", "cache_read_input_tokens"),
+    ("completion_tokens_details", "reasoning_tokens", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens", "reasoning_tokens"),
+)
+
+
+def offer_details(into: AgentSpan, usage: Json) -> None:
+    """Cached and reasoning tokens, as OpenAI's usage nests them."""
+    for details, name, field_name in _DETAILS:
+        offer(into, field_name, to_count(as_object(usage.get(details)).get(name)))
+
+
 def nest_attributes(attributes: Mapping[str, Any], prefix: str) -> Any:
     """What stands below a dotted prefix, as nested objects; objects with the keys 0, 1, ... become lists.
 

@@ -7,6 +7,7 @@ from heddle.trace.otel.conventions.convention import (
     Convention,
     fill_from,
     offer,
+    offer_details,
     offer_name,
     to_count,
     to_json_text,
@@ -124,11 +125,6 @@ _USAGE = {
     "cache_read_input_tokens": ("cachedContentTokens",),
     "reasoning_tokens": ("thoughtsTokens",),
 }
-_DETAILS = (
-    ("cache_read_input_tokens", "prompt", "cached_tokens"),
-    ("reasoning_tokens", "completion", "reasoning_tokens"),
-)
-"""What the body of OpenAI has, and Genkit's own usage leaves out."""
 
 
 def _derive_genkit(span: OtelSpan, into: AgentSpan) -> None:
@@ -153,9 +149,8 @@ def _derive_genkit(span: OtelSpan, into: AgentSpan) -> None:
     summed = sum(getattr(into, field) or 0 for field in ("input_tokens", "output_tokens", "reasoning_tokens"))
     if into.output_tokens is not None and usage.get("totalTokens") == summed:
         into.output_tokens += into.reasoning_tokens or 0
-    counted = as_object(raw.get("usage"))
-    for field, kind, count in _DETAILS:
-        offer(into, field, to_count(as_object(counted.get(f"{kind}_tokens_details")).get(count)))
+    # The body of OpenAI has what Genkit's own usage leaves out.
+    offer_details(into, as_object(raw.get("usage")))
 
 
 def _messages_genkit(span: OtelSpan, into: AgentSpan) -> None:
