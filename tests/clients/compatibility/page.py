@@ -44,6 +44,7 @@ By hand, with the same questions; there are no automated tests for these.
 | client | version | works |
 |---|---|---|
 | any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
+| aider | `aider-chat` 0.86.2 | asks: answer, stream |
 | aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
 | BAML | `baml-py` 0.226.3 | asks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`: answer, stream, error |
 | browser-use | `browser-use` 0.13.14 | its `ChatOpenAI` asks: answer, structure, error |

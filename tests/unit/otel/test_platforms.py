@@ -291,3 +291,149 @@ def test_deepeval_has_its_own_names_for_everything() -> None:
     assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', "2")
     worker = seen(span_of({"confident.span.type": "agent", "confident.agent.name": "forecaster"}))
     assert (worker.operation_name, worker.agent_name) == ("invoke_agent", "forecaster")
+
+
+def test_records_of_usage_of_ag2_are_not_counted_again() -> None:
+    """As AG2 1.2 sends a request, a record of its usage, and one of a compaction, which has no span of its own."""
+    told = {"gen_ai.response.model": "m", "gen_ai.usage.input_tokens": 120, "gen_ai.usage.thinking_tokens": 16}
+    request = told | {"ag2.span.type": "llm", "gen_ai.operation.name": "chat"}
+    repeated = told | {"ag2.span.type": "usage", "ag2.usage.kind": "model_call"}
+    alone = told | {"ag2.span.type": "usage", "ag2.usage.kind": "compaction"}
+    agents = [seen(span_of(attributes)) for attributes in (request, repeated, alone)]
+    assert [agent.operation_name for agent in agents] == ["chat", "record_usage", "record_usage"]
+    assert [(agent.input_tokens, agent.reasoning_tokens) for agent in agents] == [(120, 16), (None, None), (120, 16)]
+    counted = [[one.prompt for one in call_of(attributes)[1].usage] for attributes in (request, repeated, alone)]
+    assert counted == [[120], [], [120]]
+
+
+def test_an_answer_that_says_nothing_is_no_data() -> None:
+    """As Mastra 1.71 sends a request that was answered with calls of tools alone."""
+    output = {"gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]}
+    assert of_call({}, output, is_model=True).choices == []
+
+
+GENKIT_ASKED = {
+    "messages": [
+        {"role": "system", "content": [{"text": "Be brief."}]},
+        {"role": "user", "content": [{"text": "hello"}, {"media": {"url": "https://example.com/a.png"}}]},
+        {"role": "model", "content": [{"toolRequest": {"name": "add", "ref": "c1", "input": {"a": 1}}}]},
+        {"role": "tool", "content": [{"toolResponse": {"name": "add", "ref": "c1", "output": 2}}]},
+    ],
+    "config": {"temperature": 0.5, "maxOutputTokens": 9},
+    "tools": [{"name": "add"}],
+}
+
+
+def genkit(kind: str, name: str, given: Any, came: Any) -> Json:
+    """The attributes of an action of Genkit 1.42."""
+    about = {"genkit:type": "action", "genkit:metadata:subtype": kind, "genkit:name": name}
+    return about | {"genkit:input": text(given), "genkit:output": text(came)}
+
+
+def test_genkit_has_requests_and_answers_of_models() -> None:
+    said = {"role": "model", "content": [{"reasoning": "hm"}, {"text": "hi"}]}
+    raw = {"model": "m-1", "usage": {"prompt_tokens_details": {"cached_tokens": 3}}}
+    answer = {"message": said, "finishReason": "stop", "usage": {"inputTokens": 7, "outputTokens": 2}, "raw": raw}
+    agent = seen(span_of(genkit("model", "p/team/m", GENKIT_ASKED, answer)))
+    assert (agent.operation_name, agent.provider_name, agent.request_model) == ("chat", "p", "team/m")
+    assert (agent.response_model, agent.finish_reasons, agent.request_temperature) == ("m-1", ["stop"], 0.5)
+    assert (agent.input_tokens, agent.output_tokens, agent.cache_read_input_tokens) == (7, 2, 3)
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    assert [one["parts"] for one in agent.input_messages] == [
+        [{"type": "text", "content": "Be brief."}],
+        [{"type": "text", "content": "hello"}, picture],
+        [{"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}],
+        [{"type": "tool_call_response", "id": "c1", "response": 2}],
+    ]
+    parts = [{"type": "reasoning", "content": "hm"}, {"type": "text", "content": "hi"}]
+    assert agent.output_messages == [{"role": "assistant", "parts": parts}]
+    assert agent.tool_definitions == text(GENKIT_ASKED["tools"])
+
+
+def test_gemini_thinks_beside_the_output_of_genkit() -> None:
+    usage = {"inputTokens": 7, "outputTokens": 2, "thoughtsTokens": 5}
+    for total, output in ((14, 7), (9, 2)):
+        answer = {"usage": usage | {"totalTokens": total}}
+        agent = seen(span_of(genkit("model", "m", {}, answer)))
+        assert (agent.request_model, agent.output_tokens, agent.reasoning_tokens) == ("m", output, 5)
+
+
+def test_genkit_has_flows_agents_tools_and_loops() -> None:
+    start, end = call_of(genkit("flow", "weather", "Paris", {"degrees": 18}))
+    assert (start.inputs, end.output, end.usage) == ('{"input":"Paris"}', '{"degrees":18}', [])
+    tool = seen(span_of(genkit("tool", "add", {"a": 1}, "done")))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+    agent = seen(span_of(genkit("agent", "helper", {}, {}) | {"genkit:metadata:agent:sessionId": "s1"}))
+    assert (agent.operation_name, agent.agent_name, agent.conversation_id) == ("invoke_agent", "helper", "s1")
+    attributes = genkit("", "generate", GENKIT_ASKED, {"message": {"role": "model", "content": [{"text": "hi"}]}})
+    loop = seen(span_of(attributes | {"genkit:type": "util"}))
+    assert (loop.operation_name, loop.output_messages) == ("agent_step", HI)
+
+
+def haystack(kind: str, given: Json, came: Json) -> Json:
+    """The attributes of a component of Haystack 3.4."""
+    about = {"haystack.component.name": "it", "haystack.component.type": kind}
+    return about | {"haystack.component.input": text(given), "haystack.component.output": text(came)}
+
+
+HAYSTACK_META = {
+    "model": "m-1",
+    "finish_reason": "stop",
+    "usage": {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}},
+}
+SAID = {
+    "role": "assistant",
+    "meta": HAYSTACK_META,
+    "content": [{"reasoning": {"reasoning_text": "hm"}}, {"text": "hi"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "came", "answered"),
+    [
+        ("OpenAIGenerator", {"prompt": "hello"}, {"replies": ["hi"], "meta": [HAYSTACK_META]}, HI),
+        (
+            "OpenAIChatGenerator",
+            {"messages": [{"role": "user", "content": [{"text": "hello"}]}]},
+            {"replies": [SAID]},
+            [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, *HI[0]["parts"]]}],
+        ),
+    ],
+    ids=["text", "messages"],
+)
+def test_haystack_has_requests_and_answers_of_models(kind: str, given: Json, came: Json, answered: list[Json]) -> None:
+    attributes = haystack(kind, given, came)
+    agent = seen(span_of(attributes, name="haystack.component.run"))
+    assert (agent.operation_name, agent.response_model, agent.finish_reasons) == ("chat", "m-1", ["stop"])
+    assert (agent.input_tokens, agent.output_tokens, agent.reasoning_tokens) == (7, 2, 1)
+    assert (agent.input_messages, agent.output_messages) == (HELLO, answered)
+    start, end = call_of(attributes)
+    assert (start.display_name, end.usage[0].prompt) == ("it", 7)
+
+
+def test_haystack_has_agents_tools_and_other_components() -> None:
+    call = {"tool_name": "add", "arguments": {"a": 1}, "id": "c1"}
+    asked = [
+        {"role": "user", "content": [{"text": "hello"}]},
+        {"role": "assistant", "content": [{"tool_call": call}]},
+        {"role": "tool", "content": [{"tool_call_result": {"result": "done", "origin": call}}]},
+    ]
+    tools = [{"type": "haystack.tools.tool.Tool", "data": {"name": "add"}}]
+    request = {"haystack.agent.step.llm.input": text({"messages": asked, "tools": tools})}
+    agent = seen(span_of(request, name="haystack.agent.step.llm"))
+    assert (agent.operation_name, agent.tool_definitions) == ("chat", '[{"name":"add"}]')
+    assert [one["parts"][0] for one in agent.input_messages[1:]] == [
+        {"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}},
+        {"type": "tool_call_response", "id": "c1", "response": "done"},
+    ]
+    run = {"haystack.agent.input": text({"messages": asked[:1]}), "haystack.agent.output": text({"last_message": SAID})}
+    agent = seen(span_of(run, name="haystack.agent.run"))
+    assert (agent.operation_name, agent.input_messages, agent.input_tokens) == ("invoke_agent", HELLO, None)
+    assert [one["role"] for one in agent.output_messages] == ["assistant"]
+    values = {"haystack.agent.step.tool.input": '{"a": 1}', "haystack.agent.step.tool.output": "done"}
+    tool = seen(span_of({"haystack.tool.name": "add", **values}, name="haystack.agent.step.tool"))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+    kinds = {"InMemoryBM25Retriever": "retrieval", "OpenAITextEmbedder": "embeddings", "LLMRanker": "rerank"}
+    assert [seen(span_of(haystack(kind, {}, {}))).operation_name for kind in kinds] == list(kinds.values())
+    start, end = call_of(haystack("OutputAdapter", {"a": 1}, {"b": 2}))
+    assert (start.inputs, end.output) == ('{"a":1}', '{"b":2}')

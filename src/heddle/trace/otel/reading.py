@@ -92,6 +92,10 @@ _SUMMANDS = (
     ("prompt_tokens", "output_tokens"),
     ("input_tokens", "completion_tokens"),
 )
+_TOKENS = (
+    *("input_tokens", "output_tokens", "reasoning_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+)
 _SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "agent_step"))
 """Operations whose tokens are those of the model calls below them, which report their own."""
 _MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 500, 200, 8000
@@ -164,7 +168,7 @@ def read(span: OtelSpan, tree: Json, project: str) -> SpanReading:
         found.output = {name: given} if name else given
         found.output_from = Taken(split_key(key), name) if given is value else None
         break
-    found.usage = _usage(tree, plan.usage, agent)
+    found.usage = {} if _is_repeated(span, plan) else _usage(tree, plan.usage, agent)
     if not (found.attributes or found.inputs or found.output is not None or found.usage):
         found.attributes = {key: value for key, value in tree.items() if key not in plan.roots}
     found.others = _picked(tree, plan.others)
@@ -285,6 +289,9 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         fill(rows, span.attributes, into)
         if convention.derive is not None:
             convention.derive(span, into)
+    if _is_repeated(span, plan):
+        for name in _TOKENS:
+            setattr(into, name, None)
     offer(into, "conversation_id", to_text(span.attributes.get(_SESSION)))
     cached = (into.cache_read_input_tokens or 0) + (into.cache_creation_input_tokens or 0)
     if into.input_tokens is not None and cached > into.input_tokens:
@@ -298,6 +305,12 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
     if plan.custom:
         _custom(span, into, plan.custom)
     return into
+
+
+def _is_repeated(span: OtelSpan, plan: _Plan) -> bool:
+    """True where the span of a request reports the same tokens."""
+    marks = (one.repeated for one, _ in plan.known if one.repeated is not None)
+    return any(span.attributes.get(name) == value for name, value in marks)
 
 
 def _custom(span: OtelSpan, into: AgentSpan, keys: Collection[str]) -> None:

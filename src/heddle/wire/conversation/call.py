@@ -109,7 +109,7 @@ def of_call(
         return _of_values(inputs, output)
     found = _shown(said, choices, _tools(inputs, attributes))
     found.messages = found.messages or _of_values(inputs, None).messages
-    return found if found.messages or found.choices else _of_values(inputs, output)
+    return found if found.messages or found.choices or answered else _of_values(inputs, output)
 
 
 def of_span(span: AgentSpan, is_agent: bool) -> Conversation | None:

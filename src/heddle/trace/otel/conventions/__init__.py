@@ -4,8 +4,9 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import ADK, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, HAYSTACK, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
+from heddle.trace.otel.conventions.google import ADK, GENKIT
 from heddle.trace.otel.conventions.platforms import AGENTOPS, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 
@@ -17,11 +18,14 @@ CONVENTIONS: tuple[Convention, ...] = (
     LOGFIRE,
     MLFLOW,
     ADK,
+    GENKIT,
     LANGFUSE,
     LANGSMITH,
     MASTRA,
     LIVEKIT,
     PIPECAT,
+    HAYSTACK,
+    AG2,
     CLAUDE_CODE,
     LAMINAR,
     LANGWATCH,

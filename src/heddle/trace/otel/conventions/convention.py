@@ -56,6 +56,8 @@ class Convention:
     """Attributes that show, when true, that the parent of a span is never exported."""
     trace_name: str | None = None
     """The attribute with the name of the trace: what its outermost call is called."""
+    repeated: tuple[str, str] | None = None
+    """The attribute and the value of spans that repeat the tokens of a request with a span of its own."""
     tool: tuple[str, str] | None = None
     """The attributes of what a tool, or a step without messages, was given and gave; `messages` is not asked about
     spans of tools then."""
@@ -210,6 +212,20 @@ def offer_name(into: AgentSpan, name: str | None) -> None:
         offer(into, "tool_name", name)
     elif into.operation_name == "invoke_agent":
         offer(into, "agent_name", name)
+
+
+_DETAILS = (
+    ("prompt_tokens_details", "cached_tokens", "cache_read_input_tokens"),
+    ("input_tokens_details", "cached_tokens", "cache_read_input_tokens"),
+    ("completion_tokens_details", "reasoning_tokens", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens", "reasoning_tokens"),
+)
+
+
+def offer_details(into: AgentSpan, usage: Json) -> None:
+    """Cached and reasoning tokens, as OpenAI's usage nests them."""
+    for details, name, field_name in _DETAILS:
+        offer(into, field_name, to_count(as_object(usage.get(details)).get(name)))
 
 
 def nest_attributes(attributes: Mapping[str, Any], prefix: str) -> Any:

@@ -1,12 +1,14 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, Google's ADK, Mastra, LiveKit, Pipecat, Claude Code."""
+"""Frameworks with conventions of their own: the Vercel AI SDK, Mastra, LiveKit, Pipecat, Haystack, AG2,
+Claude Code.
+"""
 
 from typing import Any
 
 from heddle.trace.otel.conventions.convention import (
-    PARAMETERS,
     Convention,
     fill_from,
     offer,
+    offer_details,
     to_count,
     to_json_text,
     to_text,
@@ -159,80 +161,6 @@ those are added. The run's span repeats the sum (version 4: the last step) of it
 """
 
 
-_BASE = "gcp.vertex.agent."
-_REQUEST, _RESPONSE = _BASE + "llm_request", _BASE + "llm_response"
-_ARGUMENTS, _RESULT = _BASE + "tool_call_args", _BASE + "tool_response"
-_TOKENS = {
-    "input_tokens": ("prompt_token_count",),
-    "cache_read_input_tokens": ("cached_content_token_count",),
-    "reasoning_tokens": ("thoughts_token_count",),
-}
-
-
-def _derive_adk(span: OtelSpan, into: AgentSpan) -> None:
-    """Model, settings and tokens out of the bodies where no attribute tells them."""
-    values = span.attributes
-    if "gen_ai.operation.name" not in values:
-        is_tool = _ARGUMENTS in values or _RESULT in values
-        offer(into, "operation_name", "execute_tool" if is_tool else "chat" if _REQUEST in values else None)
-    if "gen_ai.usage.input_tokens" not in values and values.get(_RESPONSE):
-        usage = as_object(as_object(values[_RESPONSE]).get("usage_metadata"))
-        fill_from(_TOKENS, usage, into)
-        said = to_count(usage.get("candidates_token_count"))
-        offer(into, "output_tokens", said + (into.reasoning_tokens or 0) if said is not None else None)
-    if "gen_ai.request.model" not in values and values.get(_REQUEST):
-        body = as_object(values[_REQUEST])
-        offer(into, "request_model", to_text(body.get("model")))
-        fill_from(PARAMETERS, as_object(body.get("config")), into)
-
-
-def _messages_adk(span: OtelSpan, into: AgentSpan) -> None:
-    """Contents of the request and of the answer."""
-    body = as_object(span.attributes.get(_REQUEST))
-    config = as_object(body.get("config"))
-    if system := config.get("system_instruction"):
-        inner = system.get("parts", []) if isinstance(system, dict) else [{"text": system}]
-        offer(into, "system_instructions", [as_text(part.get("text", part)) for part in objects(inner)])
-    offer(into, "tool_definitions", to_json_text(config.get("tools") or None))
-    offer(into, "input_messages", [_content(one) for one in objects(body.get("contents"))])
-    answer = as_object(span.attributes.get(_RESPONSE)).get("content")
-    offer(into, "output_messages", [_content(answer)] if isinstance(answer, dict) else None)
-
-
-def _content(content: Json) -> Json:
-    parts = [_part(part) for part in objects(content.get("parts"))]
-    role = "assistant" if content.get("role") == "model" else str(content.get("role") or "user")
-    answers = bool(parts) and all(part.get("type") == "tool_call_response" for part in parts)
-    return {"role": "tool" if answers else role, "parts": parts}
-
-
-def _part(part: Json) -> Json:
-    call, came = part.get("function_call"), part.get("function_response")
-    if isinstance(call, dict):
-        return call_part(call.get("id"), call.get("name"), call.get("args"))
-    if isinstance(came, dict):
-        return result_part(came.get("id"), came.get("response"))
-    said: Any = part.get("text")
-    if isinstance(said, str):
-        return reasoning_part(said) if part.get("thought") else text_part(said)
-    return part
-
-
-ADK = Convention(
-    "google_adk",
-    {"conversation_id": (_BASE + "session_id",)},
-    more=(_REQUEST, _RESPONSE),
-    tool=(_ARGUMENTS, _RESULT),
-    derive=_derive_adk,
-    messages=_messages_adk,
-)
-"""Google's Agent Development Kit: `gcp.vertex.agent.*`, requests and answers of Gemini's API as JSON text.
-
-Tokens: `usage_metadata.prompt_token_count` counts cached tokens inside; `candidates_token_count` has the thoughts
-beside, so they are added to the output.
-"""
-
-
 _MASTRA = "mastra."
 _OF_MODELS = ("agent_run", "model_generation", "model_step")
 _STEPS = (
@@ -367,6 +295,123 @@ PIPECAT = Convention(
 """Pipecat: the GenAI conventions, messages in attributes of general names; speech has a text, hearing a transcript.
 
 Tokens: those of the GenAI conventions, cached tokens inside.
+"""
+
+
+_HAYSTACK, _COMPONENT = "haystack.", "haystack.component.type"
+_HAYSTACK_SPANS = {
+    "haystack.pipeline.run": "invoke_workflow",
+    "haystack.async_pipeline.run": "invoke_workflow",
+    "haystack.agent.run": "invoke_agent",
+    "haystack.agent.step": "agent_step",
+    "haystack.agent.step.llm": "chat",
+    "haystack.agent.step.tool": "execute_tool",
+}
+_COMPONENTS = {"Generator": "chat", "Embedder": "embeddings", "Retriever": "retrieval", "Ranker": "rerank"}
+"""The ends of the names of classes."""
+_HAYSTACK_STEPS = tuple(
+    (f"{_HAYSTACK}{name}.input", f"{_HAYSTACK}{name}.output") for name in ("agent.step.llm", "agent", "component")
+)
+_HAYSTACK_TOOL = ("haystack.agent.step.tool.input", "haystack.agent.step.tool.output")
+_HAYSTACK_USAGE = {"input_tokens": ("prompt_tokens",), "output_tokens": ("completion_tokens",)}
+
+
+def _derive_haystack(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, and what the answer of a model says of its model and tokens."""
+    kind = str(span.attributes.get(_COMPONENT, ""))
+    found = (operation for end, operation in _COMPONENTS.items() if kind.endswith(end))
+    offer(into, "operation_name", _HAYSTACK_SPANS.get(span.name) or next(found, None))
+    if into.operation_name not in ("chat", "embeddings"):
+        return
+    _, answer = _haystack_values(span)
+    replies = objects(answer.get("replies")) or [answer]
+    meta = replies[0].get("meta")
+    about = as_object(meta[0] if isinstance(meta, list) and meta else meta)
+    offer(into, "response_model", to_text(about.get("model")))
+    offer(into, "finish_reasons", [reason] if (reason := to_text(about.get("finish_reason"))) else None)
+    usage = as_object(about.get("usage"))
+    fill_from(_HAYSTACK_USAGE, usage, into)
+    offer_details(into, usage)
+
+
+def _messages_haystack(span: OtelSpan, into: AgentSpan) -> None:
+    """What models and agents were asked, offered and answered."""
+    if into.operation_name not in ("chat", "invoke_agent"):
+        return
+    asked, answer = _haystack_values(span)
+    given, came = asked.get("messages", asked.get("prompt")), answer.get("replies", answer.get("last_message"))
+    offer(into, "input_messages", _haystack_messages(given, "user"))
+    offer(into, "output_messages", _haystack_messages(came, "assistant"))
+    offer(
+        into, "tool_definitions", to_json_text([tool.get("data", tool) for tool in objects(asked.get("tools"))] or None)
+    )
+
+
+def _haystack_values(span: OtelSpan) -> tuple[Json, Json]:
+    given, came = (first_of(span.attributes, [pair[end] for pair in _HAYSTACK_STEPS]) for end in (0, 1))
+    return as_object(given), as_object(came)
+
+
+def _haystack_messages(value: Any, role: str) -> list[Json]:
+    found = []
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str):
+            found.append(text_message(role, one))
+        elif isinstance(one, dict):
+            parts = [_haystack_part(part) for part in objects(one.get("content"))]
+            found.append({"role": str(one.get("role") or role), "parts": parts})
+    return found
+
+
+def _haystack_part(part: Json) -> Json:
+    call, came, thought = (as_object(part.get(name)) for name in ("tool_call", "tool_call_result", "reasoning"))
+    if call:
+        return call_part(call.get("id"), call.get("tool_name"), call.get("arguments"))
+    if came:
+        return result_part(as_object(came.get("origin")).get("id"), came.get("result"))
+    if thought:
+        return reasoning_part(as_text(thought.get("reasoning_text")))
+    return text_part(part["text"]) if isinstance(part.get("text"), str) else part
+
+
+HAYSTACK = Convention(
+    "haystack",
+    {"tool_name": ("haystack.tool.name",), "tool_description": ("haystack.tool.description",)},
+    more=(_COMPONENT, "haystack.agent.max_steps", "haystack.agent.step"),
+    context={"display_name": ("haystack.component.name",)},
+    tool=_HAYSTACK_TOOL,
+    steps=(("haystack.pipeline.input_data", "haystack.pipeline.output_data"), *_HAYSTACK_STEPS),
+    derive=_derive_haystack,
+    messages=_messages_haystack,
+)
+"""Haystack's own spans: `haystack.*`, inputs and outputs as JSON text where `HAYSTACK_CONTENT_TRACING_ENABLED` is set.
+
+Tokens: the usage of the provider in the metadata of a model's replies, cached tokens inside.
+"""
+
+
+_AG2_TYPE, _AG2_USAGE = "ag2.span.type", "ag2.usage.kind"
+_AG2_HUMAN = ("ag2.human_input.prompt", "ag2.human_input.response")
+
+
+def _derive_ag2(span: OtelSpan, into: AgentSpan) -> None:
+    """A record of usage names a model, but asks none."""
+    if span.attributes.get(_AG2_TYPE) == "usage":
+        offer(into, "operation_name", "record_usage")
+
+
+AG2 = Convention(
+    "ag2",
+    {},
+    more=(_AG2_TYPE, _AG2_USAGE),
+    repeated=(_AG2_USAGE, "model_call"),
+    steps=(_AG2_HUMAN,),
+    derive=_derive_ag2,
+)
+"""AG2: the GenAI conventions, and what it asked a person.
+
+Tokens: those of the GenAI conventions, cached tokens inside; `record_usage` repeats those of the request beside it. Its
+other kinds (history compaction, a subtask's sum) may be the only record of what they count.
 """
 
 

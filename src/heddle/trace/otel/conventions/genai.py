@@ -41,6 +41,7 @@ FIELDS: Fields = {
         "gen_ai.usage.reasoning_tokens",
         "gen_ai.usage.output_tokens.reasoning",
         "gen_ai.usage.details.reasoning_tokens",
+        "gen_ai.usage.thinking_tokens",
     ),
     "cache_read_input_tokens": (
         "gen_ai.usage.cache_read.input_tokens",

@@ -10,6 +10,7 @@ from heddle.trace.otel.conventions.convention import (
     fill_from,
     nest_attributes,
     offer,
+    offer_details,
     offer_name,
     to_count,
     to_json_text,
@@ -23,7 +24,6 @@ from heddle.wire.conversation.parts import (
     as_object,
     as_text,
     call_part,
-    first_of,
     objects,
     parse_json,
     result_part,
@@ -212,20 +212,13 @@ _ALL = ("pydantic_ai.all_messages", "all_messages_events")
 _TOOL = (("tool_arguments", "tool_call_arguments"), ("tool_response", "tool_call_result"))
 _RUN = frozenset((*_ALL, "final_result"))
 _PARAMETERS, _RAW_USAGE = "model_request_parameters", "gen_ai.usage.raw"
-_USAGE_DETAILS = (
-    ("prompt_tokens_details", "input_tokens_details"),
-    ("completion_tokens_details", "output_tokens_details"),
-)
 
 
 def _derive_logfire(span: OtelSpan, into: AgentSpan) -> None:
     """The agent's run and the tool's, where no operation is named; what a request used, as its provider counted."""
     values = span.attributes
     if _RAW_USAGE in values:
-        usage = as_object(values[_RAW_USAGE])
-        given, came = (as_object(first_of(usage, names)) for names in _USAGE_DETAILS)
-        offer(into, "cache_read_input_tokens", to_count(given.get("cached_tokens")))
-        offer(into, "reasoning_tokens", to_count(came.get("reasoning_tokens")))
+        offer_details(into, as_object(values[_RAW_USAGE]))
     if "gen_ai.operation.name" not in values:
         if "tool_arguments" in values or span.name == "running tool":
             offer(into, "operation_name", "execute_tool")
@@ -402,12 +395,6 @@ _COUNTS = {
     "cache_creation_input_tokens": ("input_cache_creation", "cache_creation_input_tokens"),
     "reasoning_tokens": ("output_reasoning_tokens", "output_reasoning"),
 }
-_NESTED = (
-    ("prompt_tokens_details", "cached_tokens", "cache_read_input_tokens"),
-    ("input_tokens_details", "cached_tokens", "cache_read_input_tokens"),
-    ("completion_tokens_details", "reasoning_tokens", "reasoning_tokens"),
-    ("output_tokens_details", "reasoning_tokens", "reasoning_tokens"),
-)
 
 
 def _derive_langfuse(span: OtelSpan, into: AgentSpan) -> None:
@@ -425,8 +412,7 @@ def _derive_langfuse(span: OtelSpan, into: AgentSpan) -> None:
 
 
 def _tokens_langfuse(usage: Json, into: AgentSpan) -> None:
-    for details, name, field in _NESTED:
-        offer(into, field, to_count(as_object(usage.get(details)).get(name)))
+    offer_details(into, usage)
     counts = {key: found for key, value in usage.items() if (found := to_count(value)) is not None}
     given = [number for key, number in counts.items() if key.startswith(("input", "prompt_tokens", "cache"))]
     came = [number for key, number in counts.items() if key.startswith(("output", "completion_tokens"))]
