@@ -427,3 +427,16 @@ def test_bad_reads_are_refused_before_the_first_line(wire: Wire, path: str, body
     answer = wire.client.post(path, json={"project_id": wire.project, **body})
     assert answer.status_code == status
     assert MISSING & answer.json().keys()
+
+
+def test_usage_of_a_trace_is_never_a_part_of_it(wire: Wire) -> None:
+    roots = [new_id() for _ in range(3)]
+    usage = {"usage": {"m": {"prompt_tokens": 2}}}
+    for root in roots:
+        below = (whole(wire, new_id(), trace_id=root, parent_id=root, summary=usage) for _ in range(4))
+        complete(wire, whole(wire, root), *below)
+    rolled = wire.post("/calls/usage", call_ids=roots, limit=5)["call_usage"]
+    assert {root: rolled[root]["m"]["prompt_tokens"] for root in roots} == dict.fromkeys(roots, 8)
+    refused = wire.client.post("/calls/usage", json={"project_id": wire.project, "call_ids": roots[:1], "limit": 4})
+    assert refused.status_code == 413
+    assert f"trace '{roots[0]}' has more calls than limit = 4" in refused.json()["reason"]

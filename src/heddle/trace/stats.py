@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from heddle.errors import TooLarge
 from heddle.http.parameters import not_negative
 from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group, off_loop
 from heddle.store.base import Store
@@ -93,10 +94,22 @@ async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> R
 async def calls_usage(body: CallsUsageReq, caller: Reader, store: StoreDep) -> Response:
     """Usage of the named calls with all their descendants."""
     project = caller.open(body.project_id)
-    limit = not_negative(body.limit, "limit")
+    limit = not_negative(body.limit, "limit") or 0
     traces = await store.calls.traces_of(project, body.call_ids) if body.call_ids else []
-    rows = await store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit)) if traces else []
+    rows = await _whole_traces(store, project, traces, limit) if traces else []
     return await _answer(store, project, rows, body.call_ids, body.include_costs)
+
+
+async def _whole_traces(store: Store, project: str, traces: Sequence[str], limit: int) -> list[UsageRow]:
+    """The usage of all calls of traces, at most `limit` read at once; raises TooLarge for a trace of more."""
+    rows = await store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit + 1))
+    if len(rows) <= limit:
+        return rows
+    if len(traces) == 1:
+        raise TooLarge(f"Request too large: trace {traces[0]!r} has more calls than limit = {limit}; raise `limit`")
+    middle = len(traces) // 2
+    halves = (traces[:middle], traces[middle:])
+    return [row for half in halves for row in await _whole_traces(store, project, half, limit)]
 
 
 async def _answer(store: Store, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
