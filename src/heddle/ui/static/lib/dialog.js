@@ -167,7 +167,7 @@ export function menu(text, items, options = {}) {
     open = h("div.menu", { role: "menu", popover: "manual", onkeydown: step }, list.filter(Boolean)
       .map(([label, action, { iconName = "", danger = false, disabled = false, needs = "" } = {}]) =>
       h("button", { type: "button", role: "menuitem", disabled: disabled || Boolean(refusal(needs)), title: refusal(needs), class: danger ? "danger" : "",
-        onclick: () => { hide(); action(); } }, iconName && icon(iconName), label)));
+        onclick: () => { hide(); opener.focus(); action(); } }, iconName && icon(iconName), label)));
     box.append(open);
     // Above everything, so that no box around the button cuts it.
     open.showPopover();

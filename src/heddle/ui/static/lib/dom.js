@@ -233,9 +233,30 @@ function slot(parent, make) {
       reportError(error);
       fragment.replaceChildren(h("span.problem", { role: "alert" }, `Cannot be shown: ${error.message}`));
     }
+    const focused = start.parentNode?.contains(document.activeElement) ? document.activeElement : null;
+    const before = focused ? controls(start, end) : [];
+    const names = before.map(nameOf);
     while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
     end.before(fragment);
+    if (before.includes(focused)) successor(names, before.indexOf(focused), controls(start, end))?.focus({ preventScroll: true });
   });
+}
+
+/** What can have the focus between two markers. */
+function controls(start, end) {
+  const all = [...start.parentNode.querySelectorAll("a[href],button,input,select,textarea,[tabindex]")];
+  return all.filter((one) => start.compareDocumentPosition(one) & 4 && end.compareDocumentPosition(one) & 2);
+}
+
+const nameOf = (element) => element.tagName + (element.getAttribute("aria-label") ?? element.textContent);
+
+/** What takes the place of a control that is drawn again: the one of its name, or the only one that has another name now. */
+function successor(names, place, drawn) {
+  const isSame = (one, index) => nameOf(one) === names[index];
+  const isLike = drawn.length === names.length && drawn.every((one, index) => index === place || isSame(one, index));
+  if (isLike) return drawn[place];
+  const called = drawn.filter((one) => nameOf(one) === names[place]);
+  return called.length === 1 ? called[0] : null;
 }
 
 /**
