@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import weakref
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from heddle.services import open_services
 from heddle.settings import Settings
 from heddle.store.control import objects
 from heddle.store.control.objects import ObjectFilter
+from heddle.store.control.row_queries import Selection
+from heddle.trace.rows import answer_rows
 from heddle.wire import refs
 from tests.support.trials import Run
 
@@ -138,3 +142,27 @@ def test_versions_of_objects(tmp_path: Path, with_values: bool) -> None:
         assert max(map(sum, sizes)) < objects.PAGE_BYTES + 2 * MIB and len(sizes) > 6
     else:
         assert len(sizes) == 1
+
+
+class Row(dict[str, Any]):
+    """A row that may be watched."""
+
+
+def test_rows_are_not_held_while_a_client_reads_what_was_written() -> None:
+    watched: list[weakref.ref[Row]] = []
+
+    def made() -> list[dict[str, Any]]:
+        rows = [Row(n=number) for number in range(3)]
+        watched.extend(map(weakref.ref, rows))
+        return [*rows]
+
+    async def rest() -> AsyncIterator[list[dict[str, Any]]]:
+        for _ in range(2):
+            yield made()
+
+    async def read() -> list[int]:
+        answered: Any = answer_rows("result", Selection(made(), 9, rest()), total_count=9)
+        return [sum(row() is not None for row in watched) async for _ in answered.body_iterator]
+
+    assert asyncio.run(read()) == [0, 0, 0, 0]
+    assert len(watched) == 9

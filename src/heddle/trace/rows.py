@@ -55,40 +55,38 @@ def answer_rows(name: str, found: Selection, describe: Callable[[Row], Row] | No
 
 
 async def answer_slices(
-    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+    name: str, slices: AsyncIterator[list[Any]], ending: Callable[[], Json] = dict, **others: Any
 ) -> Response:
     """What `send_list` sends, at once where it is one slice; what can be refused is refused with the first."""
-    first: Sequence[Any] = await anext(slices, [])
+    first: list[Any] = await anext(slices, [])
     second = await anext(slices, None)
     if second is None:
         return answer({name: first, **others, **ending()})
     return send_list(name, _joined(first, second, slices), ending, **others)
 
 
-async def _joined(
-    first: Sequence[Any], second: Sequence[Any], rest: AsyncIterator[Sequence[Any]]
-) -> AsyncIterator[Sequence[Any]]:
+async def _joined(first: list[Any], second: list[Any], rest: AsyncIterator[list[Any]]) -> AsyncIterator[list[Any]]:
     yield first
-    del first
     yield second
-    del second
     async for values in rest:
         yield values
 
 
 def send_list(
-    name: str, slices: AsyncIterator[Sequence[Any]], ending: Callable[[], Json] = dict, **others: Any
+    name: str, slices: AsyncIterator[list[Any]], ending: Callable[[], Json] = dict, **others: Any
 ) -> StreamingResponse:
     """A JSON object with a list `name` that is sent slice by slice; refs in external form.
 
-    Behind it stand `others`, and what `ending` tells once the list is sent.
+    A slice is emptied once it is written. Behind the list stand `others`, and what `ending` tells once it is sent.
     """
 
     async def write() -> AsyncIterator[bytes]:
         before = jsontext.dumps_bytes({name: []})[:-2]
         async for values in slices:
             if values:
-                yield before + await asyncio.to_thread(_write_items, values)
+                written = before + await asyncio.to_thread(_write_items, values)
+                values.clear()  # whoever made them holds them while the client reads
+                yield written
                 before = b","
         more = {**others, **ending()}
         ends = jsontext.dumps_bytes(more)[1:]

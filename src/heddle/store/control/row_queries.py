@@ -322,7 +322,7 @@ class RowTable:
                 return {row[-1]: _row(row[:-1], readers) for row in connection.execute(statement)}
 
             found = await executor.read(read)
-            yield [found[number] for number in part if number in found]
+            yield [found.pop(number) for number in part if number in found]
 
     def select(self, connection: sa.Connection, within: Expression, request: RowRequest) -> Selection:
         """The rows inside `within` (the project's rows) that a request asks for.
