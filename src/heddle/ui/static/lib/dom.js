@@ -233,8 +233,8 @@ function slot(parent, make) {
       reportError(error);
       fragment.replaceChildren(h("span.problem", { role: "alert" }, `Cannot be shown: ${error.message}`));
     }
-    const focused = start.parentNode?.contains(document.activeElement) ? document.activeElement : null;
-    const before = focused ? controls(start, end) : [];
+    const focused = document.activeElement;
+    const before = start.parentNode?.contains(focused) && isBetween(start, focused, end) ? controls(start, end) : [];
     const names = before.map(nameOf);
     while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
     end.before(fragment);
@@ -245,8 +245,10 @@ function slot(parent, make) {
 /** What can have the focus between two markers. */
 function controls(start, end) {
   const all = [...start.parentNode.querySelectorAll("a[href],button,input,select,textarea,[tabindex]")];
-  return all.filter((one) => start.compareDocumentPosition(one) & 4 && end.compareDocumentPosition(one) & 2);
+  return all.filter((one) => isBetween(start, one, end));
 }
+
+const isBetween = (start, node, end) => Boolean(start.compareDocumentPosition(node) & 4 && end.compareDocumentPosition(node) & 2);
 
 const nameOf = (element) => element.tagName + (element.getAttribute("aria-label") ?? element.textContent);
 
