@@ -24,7 +24,7 @@ class _Remembered(dict[Text, T], Generic[Text, T]):
         return made
 
 
-def cache_texts(most: int, longest: int = 300) -> Callable[[Callable[[Text], T]], Callable[[Text], T]]:
+def cache_texts(most: int = 1024, longest: int = 300) -> Callable[[Callable[[Text], T]], Callable[[Text], T]]:
     """Remember what a function of a text returned, for up to `most` texts of at most `longest` letters or bytes.
 
     What clients send may be megabytes long: thousands of such texts would stay in memory.

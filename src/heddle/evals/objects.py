@@ -189,7 +189,7 @@ async def read_dataset(reader: ObjectReader, dataset: Any, name: str) -> Dataset
     return found_rows
 
 
-@cache_texts(1024, longest=10_000)
+@cache_texts(64, longest=10_000)
 def parse_template(template: str) -> tuple[Part, ...]:
     """The parts of a template; raises ValueError for a place that is more than it may be."""
     made: list[Part] = []

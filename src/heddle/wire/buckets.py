@@ -104,7 +104,7 @@ def raised(granularity: int, seconds: float) -> int:
     return max(granularity, int(seconds / MAX_BUCKETS) + 1)
 
 
-@cache_texts(1000)
+@cache_texts()
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)

@@ -194,7 +194,7 @@ def kind_of(op_name: str, attributes: str) -> str:
     return _kind_of_op(op_name)
 
 
-@cache_texts(4096)
+@cache_texts()
 def _kind_of_op(op_name: str) -> str:
     name = operation_name(op_name)
     return next((kind for pattern, kind in _KIND_PATTERNS if pattern.search(name)), PLAIN_KIND)

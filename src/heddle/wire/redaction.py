@@ -129,7 +129,7 @@ def _replace(pattern: re.Pattern[str], text: str, marked: str | Callable[[re.Mat
     return ("".join((*parts, text[end:])), len(parts) // 2) if parts else (text, 0)
 
 
-@cache_texts(4096)
+@cache_texts()
 def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name[-_LONGEST_NAME:]) is not None
 

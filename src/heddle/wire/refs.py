@@ -52,7 +52,7 @@ class Ref:
     edges: tuple[Edge, ...] = ()
 
 
-@cache_texts(4096)
+@cache_texts()
 def internal_project(project_id: str) -> str:
     """The internal id of `entity/project`; raises InvalidRequest when the text is not of that form."""
     entity, slash, project = project_id.partition("/")
@@ -131,7 +131,7 @@ def _convert_string(string: bytes, may_read: Callable[[str], bool]) -> bytes:
     return jsontext.dumps_bytes(convert_ref(jsontext.loads(string), may_read))
 
 
-@cache_texts(4096)
+@cache_texts()
 def _internal_string(string: bytes) -> bytes:
     return jsontext.dumps_bytes(to_internal(jsontext.loads(string)))
 
@@ -161,7 +161,7 @@ def convert_out(text: bytes) -> bytes:
     return b"".join(parts) if rest else text
 
 
-@cache_texts(4096)
+@cache_texts()
 def _external_prefix(internal: bytes) -> bytes:
     external = external_project(internal.decode("utf-8", "replace"))
     if external is None:

@@ -49,7 +49,7 @@ def to_iso(micros: int) -> str:
     return f"{_beginning(minute)}:{rest // SECOND:02d}.{rest % SECOND:06d}Z"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _beginning(minute: int) -> str:
     """ISO text of a minute since 1970, which many instants share."""
     return (_NAIVE_EPOCH + timedelta(minutes=minute)).isoformat("T", "minutes")

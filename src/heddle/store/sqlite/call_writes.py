@@ -443,7 +443,7 @@ class TrialRows:
             refresh_trials(raw, _rids(raw, number, parents, _TRIAL), self._read_file)
 
 
-@cache_texts(4096)
+@cache_texts()
 def _is_trial(op_name: str) -> bool:
     return refs.operation_name(op_name) in TRIAL_OPS
 

@@ -389,7 +389,7 @@ def complete_reaction(payload: dict[str, Any]) -> dict[str, Any]:
     return {**payload, "alias": alias, "detoned": detoned, "detoned_alias": detoned_alias}
 
 
-@cache_texts(2000)
+@cache_texts()
 def _aliases(shown: str) -> tuple[str, str, str]:
     detoned = remove_tone(shown)
     return _emoji().demojize(shown), detoned, _emoji().demojize(detoned)

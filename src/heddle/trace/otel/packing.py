@@ -184,7 +184,7 @@ _NO_USAGE = dict.fromkeys((*_COUNTS, "cache_creation_input_tokens", "cache_read_
 """An entry of `summary.usage` says of every count that it is not known."""
 
 
-@cache_texts(4096)
+@cache_texts()
 def op_object_id(name: str) -> str:
     """The name of the op object that stands for spans of a name."""
     if len(name) > OP_NAME_MAX:

@@ -98,7 +98,7 @@ _TOKENS = (
 )
 _SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "agent_step"))
 """Operations whose tokens are those of the model calls below them, which report their own."""
-_MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 500, 200, 8000
+_MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 200, 200, 8000
 
 Paths = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 """Fields or attributes, each with paths in the tree."""

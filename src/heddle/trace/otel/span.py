@@ -113,7 +113,7 @@ def split_key(key: str) -> tuple[str, ...]:
     return found if len(found) <= MAX_KEY_PARTS else (key,)
 
 
-@cache_texts(4096, longest=200)
+@cache_texts(longest=200)
 def _route(key: str) -> _Route:
     """The parts of a key, those on the way and the last one."""
     path = split_key(key)
