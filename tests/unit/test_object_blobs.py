@@ -1,6 +1,7 @@
 """Blobs in an S3 server: outages, damage, what is collected while it is written, and several servers."""
 
 import hashlib
+import math
 import os
 import time
 import tracemalloc
@@ -15,6 +16,7 @@ from heddle.errors import NotFound, Unavailable
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.object_store import CircuitBreaker, ObjectBlobs
 from heddle.store.blobs.open import COPIES, open_blobs
+from heddle.store.integrity import check_contents
 from tests.support.s3 import BUCKET, S3Server
 
 MIB = 1 << 20
@@ -166,6 +168,8 @@ def test_damage_is_found_before_the_end_is_given_out(s3: S3Server, tmp_path: Pat
     for verb in (blobs.read, blobs.path):
         with pytest.raises(NotFound, match="damaged"):
             verb(key)
+    problems = check_contents([key, "0" * 64], blobs, math.inf).problems
+    assert sorted(problems) == sorted([f"{key} is damaged", f"{'0' * 64} is missing"])
     with blobs.open(key) as stream, pytest.raises(NotFound, match="damaged"):
         while stream.read(MIB):
             pass
@@ -235,6 +239,19 @@ def test_a_reader_goes_on_while_a_purge_begins_and_is_told_when_it_ended(s3: S3S
             blobs.purge(lambda _: (), -1)
         with pytest.raises(NotFound, match="is missing"):
             stream.read()
+
+
+def test_objects_that_are_not_blobs_are_left_alone(s3: S3Server, tmp_path: Path) -> None:
+    prefix = s3.new_prefix()
+    blobs = opened(prefix, tmp_path)
+    blobs.put_bytes(b"x")
+    others = [s3.bucket / prefix.rpartition("/")[2] / name for name in ("ab/theirs.tmp", "trash/theirs.tmp")]
+    for other in others:
+        other.parent.mkdir()
+        other.write_bytes(b"theirs")
+    assert len(list(blobs.keys())) == 1
+    assert [blobs.purge(lambda _: (), -1) for _ in range(2)] == [(0, 1), (1, 0)] and blobs.total() == (0, 0)
+    assert all(other.read_bytes() == b"theirs" for other in others)
 
 
 def test_servers_share_what_is_stored(s3: S3Server, tmp_path: Path) -> None:

@@ -146,8 +146,13 @@ class Blobs(ABC):
         """Raise Unavailable when nothing can be stored or read now."""
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be a key; other names are not heddle's, such as what a store or NFS leaves for a moment."""
+    return len(text) == _KEY_LENGTH and not text.strip("0123456789abcdef")
+
+
 def check_key(key: str) -> str:
     """The key; raises NotFound for a text that cannot be one."""
-    if len(key) != _KEY_LENGTH or key.strip("0123456789abcdef"):
+    if not is_key(key):
         raise NotFound(f"{key[:100]!r} is not a key of a blob")
     return key

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO
 
 from heddle.errors import NotFound
 from heddle.paths import sync
-from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key
+from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key, is_key
 from heddle.store.data_folder import disk_failures
 
 
@@ -59,8 +59,8 @@ class FolderBlobs(Blobs):
         return True
 
     def keys(self) -> Iterator[str]:
-        for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
-            yield path.parent.name + path.name
+        names = (path.parent.name + path.name for path in self._root.glob("[0-9a-f][0-9a-f]/*"))
+        return filter(is_key, names)
 
     def total(self) -> tuple[int, int]:
         """Walks the folder."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from heddle.errors import HeddleError, NotFound, Unavailable
-from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key
+from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key, is_key
 from heddle.store.data_folder import disk_failures
 
 logger = logging.getLogger("heddle.store")
@@ -350,7 +350,7 @@ class ObjectBlobs(Blobs):
     def _empty_trash(self, named: Named, seconds: float) -> tuple[int, int]:
         """Put back what is named, remove what has been there for `seconds`; how many were removed, and are left."""
         removed = left = 0
-        keys = iter(self._listed(f"{self._root}/{_TRASH}", "file"))
+        keys = filter(is_key, self._listed(f"{self._root}/{_TRASH}", "file"))
         while chunk := list(islice(keys, LISTED)):
             used = set(named(chunk))
             for key in chunk:
@@ -380,7 +380,8 @@ class ObjectBlobs(Blobs):
         for folder in self._listed(self._root, "directory"):
             if _FOLDER.fullmatch(folder):
                 for name, size in self._listed(f"{self._root}/{folder}", "file").items():
-                    yield f"{folder}{name}", size
+                    if is_key(folder + name):
+                        yield folder + name, size
 
     def _listed(self, folder: str, kind: str) -> dict[str, int]:
         """The last parts of the names below a place, with sizes."""
