@@ -90,6 +90,15 @@ def test_it_is_visible_only_after_it_is_on_the_disk(root: Path, monkeypatch: pyt
     assert steps == ["fsync", "replace", "fsync", "fsync"], "content, name, its folder, the folder of that"
 
 
+def test_files_that_are_not_blobs_are_left_alone(root: Path) -> None:
+    blobs = FolderBlobs(root)
+    other = root / blobs.put_bytes(b"x")[:2] / ".nfs00000001"
+    other.write_bytes(b"theirs")
+    assert len(list(blobs.keys())) == 1
+    assert (blobs.purge(lambda _: (), -1), blobs.total()) == ((1, 0), (0, 0))
+    assert other.read_bytes() == b"theirs"
+
+
 def test_two_servers_collect_and_write_the_same_content(root: Path) -> None:
     writing, collecting = FolderBlobs(root), FolderBlobs(root)
     key = writing.put_bytes(b"again")

@@ -1,6 +1,7 @@
 """Blobs in an S3 server: outages, damage, what is collected while it is written, and several servers."""
 
 import hashlib
+import math
 import os
 import time
 import tracemalloc
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from heddle import settings
-from heddle.errors import HeddleError, NotFound, Unavailable
+from heddle.errors import NotFound, Unavailable
 from heddle.store.blobs.base import Blobs
-from heddle.store.blobs.object_store import CircuitBreaker
+from heddle.store.blobs.object_store import CircuitBreaker, ObjectBlobs
 from heddle.store.blobs.open import COPIES, open_blobs
+from heddle.store.integrity import check_contents
 from tests.support.s3 import BUCKET, S3Server
 
 MIB = 1 << 20
@@ -164,9 +166,11 @@ def test_damage_is_found_before_the_end_is_given_out(s3: S3Server, tmp_path: Pat
     place = s3.bucket / prefix.rpartition("/")[2] / key[:2] / key[2:]
     place.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for verb in (blobs.read, blobs.path):
-        with pytest.raises(HeddleError, match="damaged"):
+        with pytest.raises(NotFound, match="damaged"):
             verb(key)
-    with blobs.open(key) as stream, pytest.raises(HeddleError, match="damaged"):
+    problems = check_contents([key, "0" * 64], blobs, math.inf).problems
+    assert sorted(problems) == sorted([f"{key} is damaged", f"{'0' * 64} is missing"])
+    with blobs.open(key) as stream, pytest.raises(NotFound, match="damaged"):
         while stream.read(MIB):
             pass
     assert list((tmp_path / COPIES).iterdir()) == []
@@ -203,6 +207,53 @@ def test_what_is_collected_while_it_is_written_comes_back(s3: S3Server, tmp_path
         ours.open(orphan)
 
 
+def test_what_is_stored_again_while_a_purge_removes_it_stays(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = s3.new_prefix()
+    ours, theirs = opened(prefix, tmp_path / "ours"), opened(prefix, tmp_path / "theirs")
+    key = ours.put_bytes(b"again")
+    assert isinstance(theirs, ObjectBlobs)
+    remove = theirs._filesystem.rm_file
+
+    def store_and_remove(place: str) -> None:
+        """An upload is acknowledged between the look at an object and its removal."""
+        assert ours.put_bytes(b"again") == key
+        remove(place)
+
+    monkeypatch.setattr(theirs._filesystem, "rm_file", store_and_remove)
+    for is_named in (False, True):
+        theirs.purge(lambda keys, is_named=is_named: keys if is_named else (), -1)  # type: ignore[misc]
+    assert ours.read(key) == b"again"
+
+
+def test_a_reader_goes_on_while_a_purge_begins_and_is_told_when_it_ended(s3: S3Server, tmp_path: Path) -> None:
+    blobs = opened(s3.new_prefix(), tmp_path)
+    content = os.urandom(13 * MIB)
+    key = blobs.put_bytes(content)
+    with blobs.open(key) as stream:
+        begun = stream.read(MIB)
+        assert blobs.purge(lambda _: (), 3600) == (0, 1)
+        assert begun + stream.read(8 * MIB) == content[: 9 * MIB]
+        for _ in range(2):
+            blobs.purge(lambda _: (), -1)
+        with pytest.raises(NotFound, match="is missing"):
+            stream.read()
+
+
+def test_objects_that_are_not_blobs_are_left_alone(s3: S3Server, tmp_path: Path) -> None:
+    prefix = s3.new_prefix()
+    blobs = opened(prefix, tmp_path)
+    blobs.put_bytes(b"x")
+    others = [s3.bucket / prefix.rpartition("/")[2] / name for name in ("ab/theirs.tmp", "trash/theirs.tmp")]
+    for other in others:
+        other.parent.mkdir()
+        other.write_bytes(b"theirs")
+    assert len(list(blobs.keys())) == 1
+    assert [blobs.purge(lambda _: (), -1) for _ in range(2)] == [(0, 1), (1, 0)] and blobs.total() == (0, 0)
+    assert all(other.read_bytes() == b"theirs" for other in others)
+
+
 def test_servers_share_what_is_stored(s3: S3Server, tmp_path: Path) -> None:
     prefix = s3.new_prefix()
     ours, theirs = opened(prefix, tmp_path / "ours"), opened(prefix, tmp_path / "theirs")
@@ -225,8 +276,18 @@ def test_local_copies_go_when_nobody_asks_for_them(s3: S3Server, tmp_path: Path)
     assert blobs.path(old.name).read_bytes() == b"old"
 
 
+def test_a_store_that_refuses_the_key_is_told(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    blobs = opened(s3.new_prefix(), tmp_path)
+    for verb in (lambda: blobs.put_bytes(b"x"), lambda: blobs.read("0" * 64)):
+        with pytest.raises(Unavailable, match="refuses access"):
+            verb()
+
+
 def test_a_bucket_that_is_missing_is_told(s3: S3Server, tmp_path: Path) -> None:
     blobs = opened(f"s3://not-{BUCKET}/x", tmp_path)
+    with pytest.raises(Unavailable):
+        blobs.read("0" * 64)
     with pytest.raises(Unavailable):
         blobs.ping()
     with pytest.raises(Unavailable):

@@ -232,5 +232,5 @@ def _problem_of(key: str, blobs: Blobs, reads: bool) -> str:
             while chunk := content.read(CHUNK):
                 digest.update(chunk)
     except NotFound:
-        return "is missing"
+        return "is damaged" if blobs.exists(key) else "is missing"
     return "" if digest.hexdigest() == key else "is damaged"

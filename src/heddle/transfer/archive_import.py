@@ -193,8 +193,8 @@ class Import:
                 if content.read(1):
                     raise HeddleError(f"The text {key} has more than {MOST_TEXT} bytes and cannot be redacted")
                 self._redacted[key] = stored = hashlib.sha256(redacted).hexdigest()
-                return not blobs.exists(stored) and bool(blobs.put_bytes(redacted))
-        if blobs.exists(key):
+                return not blobs.renew(stored) and bool(blobs.put_bytes(redacted))
+        if blobs.renew(key):
             return False
         writer = blobs.begin()
         try:

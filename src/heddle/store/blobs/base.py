@@ -7,7 +7,6 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -109,6 +108,10 @@ class Blobs(ABC):
         """True when the blob is there."""
 
     @abstractmethod
+    def renew(self, key: str) -> bool:
+        """Spare `seconds` of a blob's `collect` and `purge` from now on; false when it is not there."""
+
+    @abstractmethod
     def delete(self, key: str) -> bool:
         """Remove a blob that nothing names any more; False when it was not there."""
 
@@ -131,38 +134,25 @@ class Blobs(ABC):
         Returns how many. Several servers may do it, and write, at the same time.
         """
 
+    @abstractmethod
     def purge(self, named: Named, seconds: float) -> tuple[int, int]:
-        """Remove for good what `named` does not name; returns how many, and how many are younger than `seconds`."""
-        removed = young = 0
-        keys = self.kept()
-        while chunk := list(islice(keys, LISTED)):
-            old = [key for key in chunk if self.age(key) > seconds]
-            for key in set(chunk) - set(named(chunk)):
-                if key in old and self.remove_older(key, seconds):
-                    removed += 1
-                else:
-                    young += 1
-        return removed, young
+        """Remove for good what `named` does not name; returns how many, and how many another purge is to remove.
 
-    def kept(self) -> Iterator[str]:
-        """Every key, also of what was removed but can be brought back."""
-        return self.keys()
-
-    @abstractmethod
-    def age(self, key: str) -> float:
-        """Seconds since a blob was put there last; infinite for one that is gone."""
-
-    @abstractmethod
-    def remove_older(self, key: str, seconds: float) -> bool:
-        """Remove a blob for good unless it was put there again in so many seconds; true when it is gone."""
+        Those are what somebody may be about to name: another purge removes them once `seconds` have passed.
+        """
 
     @abstractmethod
     def ping(self) -> None:
         """Raise Unavailable when nothing can be stored or read now."""
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be a key; other names are not heddle's, such as what a store or NFS leaves for a moment."""
+    return len(text) == _KEY_LENGTH and not text.strip("0123456789abcdef")
+
+
 def check_key(key: str) -> str:
     """The key; raises NotFound for a text that cannot be one."""
-    if len(key) != _KEY_LENGTH or key.strip("0123456789abcdef"):
+    if not is_key(key):
         raise NotFound(f"{key[:100]!r} is not a key of a blob")
     return key

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO
 
 from heddle.errors import NotFound
 from heddle.paths import sync
-from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key
+from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key, is_key
 from heddle.store.data_folder import disk_failures
 
 
@@ -59,8 +59,8 @@ class FolderBlobs(Blobs):
         return True
 
     def keys(self) -> Iterator[str]:
-        for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
-            yield path.parent.name + path.name
+        names = (path.parent.name + path.name for path in self._root.glob("[0-9a-f][0-9a-f]/*"))
+        return filter(is_key, names)
 
     def total(self) -> tuple[int, int]:
         """Walks the folder."""
@@ -79,26 +79,47 @@ class FolderBlobs(Blobs):
         removed = 0
         keys = self.keys()
         while chunk := list(islice(keys, LISTED)):
-            removed += sum(self.remove_older(key, seconds) for key in set(chunk) - set(named(chunk)))
+            removed += sum(self._remove_older(key, seconds) for key in set(chunk) - set(named(chunk)))
         return removed
 
-    def age(self, key: str) -> float:
-        try:
-            # Opened, as a network file system tells only then what another machine did to it.
-            with self._path(key).open("rb") as file:
-                return time.time() - os.fstat(file.fileno()).st_mtime
-        except FileNotFoundError:
-            return float("inf")
+    def purge(self, named: Named, seconds: float) -> tuple[int, int]:
+        removed = young = 0
+        keys = self.keys()
+        while chunk := list(islice(keys, LISTED)):
+            unnamed = set(chunk) - set(named(chunk))
+            gone = sum(self._remove_older(key, seconds) for key in unnamed)
+            removed, young = removed + gone, young + len(unnamed) - gone
+        return removed, young
 
-    def remove_older(self, key: str, seconds: float) -> bool:
+    def renew(self, key: str) -> bool:
         with self._placing():
-            return self.age(key) > seconds and self.delete(key)
+            return self._renew(self._path(key))
 
     def ping(self) -> None:
         """A folder is there; whether it has room is found by writing."""
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)[:2] / key[2:]
+
+    def _remove_older(self, key: str, seconds: float) -> bool:
+        """Remove a blob unless it was put there again in so many seconds; true when it did."""
+        with self._placing():
+            try:
+                # Opened, as a network file system tells only then what another machine did to it.
+                with self._path(key).open("rb") as file:
+                    age = time.time() - os.fstat(file.fileno()).st_mtime
+            except FileNotFoundError:
+                return False
+            return age > seconds and self.delete(key)
+
+    @staticmethod
+    def _renew(path: Path) -> bool:
+        """Make a file young, so that `collect` leaves it until its new name is committed; false when there is none."""
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def _placing(self) -> Iterator[None]:
@@ -116,10 +137,8 @@ class FolderBlobs(Blobs):
         is_new_folder = not target.parent.exists()
         target.parent.mkdir(exist_ok=True)
         with self._placing():
-            if target.exists():
+            if self._renew(target):
                 unfinished.unlink()
-                # Young again, so that `collect` leaves it until its new name is committed.
-                os.utime(target)
             else:
                 os.replace(unfinished, target)
         # Also when another writer put it there: its own flush of the folder may still be under way.

@@ -20,13 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from heddle.errors import HeddleError, NotFound, Unavailable
-from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key
+from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key, is_key
 from heddle.store.data_folder import disk_failures
 
 logger = logging.getLogger("heddle.store")
@@ -63,7 +64,8 @@ class CircuitBreaker:
             if is_answer and not writes:
                 raise
             logger.warning("the object store: %s: %s", type(error).__name__, error)
-            raise _unavailable(type(error).__name__) from error
+            verb = "refuses access" if isinstance(error, PermissionError) else "is unavailable"
+            raise _unavailable(f"{verb} ({type(error).__name__})") from error
         else:
             self._note(is_away=False)
         finally:
@@ -80,7 +82,7 @@ class CircuitBreaker:
 
     def _enter(self) -> int:
         if self.is_closed():
-            raise _unavailable("too many requests are already waiting for it")
+            raise _unavailable("is unavailable (too many requests are already waiting for it)")
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = time.monotonic()
@@ -94,7 +96,7 @@ class CircuitBreaker:
 
 
 def _unavailable(why: str) -> Unavailable:
-    return Unavailable(f"The object store of the files does not answer ({why})", RETRY_AFTER)
+    return Unavailable(f"The object store of the files {why}", RETRY_AFTER)
 
 
 BLOCK = 4 << 20
@@ -120,7 +122,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fetch as much as the buffer takes; raises Unavailable, and HeddleError for content that was damaged."""
+        """Fetch as much as the buffer takes; raises Unavailable, and NotFound for content that is gone or damaged."""
         content = self._next(len(buffer))
         buffer[: len(content)] = content
         return len(content)
@@ -139,7 +141,7 @@ class ObjectReader(io.RawIOBase):
         self._position += len(content)
         is_short = len(content) < most and self._position < self._size
         if is_short or (self._position == self._size and self._hash.hexdigest() != self._key):
-            raise HeddleError(f"The content {self._key} was damaged in the object store")
+            raise NotFound(f"The content {self._key} is damaged in the object store (heddle check)")
         return content
 
 
@@ -228,15 +230,17 @@ class ObjectBlobs(Blobs):
 
     def open(self, key: str) -> BinaryIO:
         """Read in blocks, one request each; the content is checked against its key before the end is given out."""
-        place = self._place(key)
         size = int(self._found(key)["size"])
+        return BufferedReader(ObjectReader(key, size, partial(self._fetch, key)), BLOCK)
 
-        def fetch(start: int, end: int) -> bytes:
-            with self._gate.passing():
-                content: bytes = self._filesystem.cat_file(place, start=start, end=end)
+    def _fetch(self, key: str, start: int, end: int) -> bytes:
+        """Some bytes of a blob, which may be moved to the trash or removed while it is read; raises NotFound."""
+        for _ in range(2):
+            with self._gate.passing(), contextlib.suppress(FileNotFoundError):
+                content: bytes = self._filesystem.cat_file(self._place(key), start=start, end=end)
                 return content
-
-        return BufferedReader(ObjectReader(key, size, fetch), BLOCK)
+            self._found(key)
+        raise NotFound(f"The content {key} is missing from the object store")
 
     def path(self, key: str) -> Path:
         """A local copy, which is kept for some time."""
@@ -244,7 +248,12 @@ class ObjectBlobs(Blobs):
         return self._copies.path(key, self.open)
 
     def exists(self, key: str) -> bool:
-        return self._info(self._place(key)) is not None
+        """Also of what lies in the trash, which is put back."""
+        return self._find(key) is not None
+
+    def renew(self, key: str) -> bool:
+        """True when it is there: what is removed lies in the trash for `seconds`."""
+        return self.exists(key)
 
     def delete(self, key: str) -> bool:
         """Remove the object, from the trash too."""
@@ -270,31 +279,15 @@ class ObjectBlobs(Blobs):
         """Move what is old and unnamed to the trash; what lies there for as long is removed, or put back if named."""
         self._empty_trash(named, seconds)
         self._copies.tidy()
-        removed = 0
-        keys = self.keys()
-        while chunk := list(islice(keys, LISTED)):
-            for key in set(chunk) - set(named(chunk)):
-                if self._age(self._place(key)) > seconds and self._copy(self._place(key), self._trash(key)):
-                    self._remove(self._place(key))
-                    removed += 1
-        return removed
+        return self._fill_trash(named, seconds)
 
-    def kept(self) -> Iterator[str]:
-        """Also what lies in the trash, and what only a local copy is left of."""
-        trash = self._listed(f"{self._root}/{_TRASH}", "file")
-        yield from dict.fromkeys((*self.keys(), *trash, *self._copies.keys()))
-
-    def age(self, key: str) -> float:
-        return min(self._age(self._place(key)), self._age(self._trash(key)))
-
-    def remove_older(self, key: str, seconds: float) -> bool:
-        """No lock is shared: who is told that the content is there already has `_YOUNG_SECONDS` less to name it."""
-        if self.age(key) <= seconds:
-            return False
-        self._copies.remove(key)
-        for place in (self._place(key), self._trash(key)):
-            self._remove(place)
-        return True
+    def purge(self, named: Named, seconds: float) -> tuple[int, int]:
+        """Remove what has been in the trash for `seconds`, and move the rest there; local copies go, too."""
+        removed, young = self._empty_trash(named, seconds)
+        copies = self._copies.keys()
+        for key in set(copies) - set(named(copies)):
+            self._copies.remove(key)
+        return removed, young + self._fill_trash(named, float("-inf"))
 
     def ping(self) -> None:
         """Ask for a small object, which is made when it is missing: that shows a bucket that is not there."""
@@ -340,31 +333,55 @@ class ObjectBlobs(Blobs):
         if stored != size:
             raise Unavailable(f"The object store stored only {stored} of {size} bytes")
 
-    def _found(self, key: str) -> dict[str, Any]:
-        """What the store says about a blob, which is put back where it was in the trash; raises NotFound."""
+    def _find(self, key: str) -> dict[str, Any] | None:
+        """What the store says about a blob, which is put back where it was in the trash."""
         place = self._place(key)
         info = self._info(place)
-        if info is None and self._copy(self._trash(key), place):
-            info = self._info(place)
+        return self._info(place) if info is None and self._copy(self._trash(key), place) else info
+
+    def _found(self, key: str) -> dict[str, Any]:
+        """The same; raises NotFound, and Unavailable where the whole bucket is missing."""
+        info = self._find(key)
         if info is None:
+            self.ping()
             raise NotFound(f"The content {key} is missing from the object store")
         return info
 
-    def _empty_trash(self, named: Named, seconds: float) -> None:
-        keys = iter(self._listed(f"{self._root}/{_TRASH}", "file"))
+    def _empty_trash(self, named: Named, seconds: float) -> tuple[int, int]:
+        """Put back what is named, remove what has been there for `seconds`; how many were removed, and are left."""
+        removed = left = 0
+        keys = filter(is_key, self._listed(f"{self._root}/{_TRASH}", "file"))
         while chunk := list(islice(keys, LISTED)):
             used = set(named(chunk))
             for key in chunk:
-                if key in used and not self.exists(key):
-                    self._copy(self._trash(key), self._place(key))
-                if key in used or self._age(self._trash(key)) > seconds:
-                    self._remove(self._trash(key))
+                is_used = key in used
+                if is_used:
+                    self._find(key)
+                elif self._age(self._trash(key)) <= seconds:
+                    left += 1
+                    continue
+                else:
+                    removed += 1
+                self._remove(self._trash(key))
+        return removed, left
+
+    def _fill_trash(self, named: Named, seconds: float) -> int:
+        """Move what is unnamed and older than `seconds` to the trash; returns how many."""
+        moved = 0
+        keys = self.keys()
+        while chunk := list(islice(keys, LISTED)):
+            for key in set(chunk) - set(named(chunk)):
+                if self._age(self._place(key)) > seconds and self._copy(self._place(key), self._trash(key)):
+                    self._remove(self._place(key))
+                    moved += 1
+        return moved
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         for folder in self._listed(self._root, "directory"):
             if _FOLDER.fullmatch(folder):
                 for name, size in self._listed(f"{self._root}/{folder}", "file").items():
-                    yield f"{folder}{name}", size
+                    if is_key(folder + name):
+                        yield folder + name, size
 
     def _listed(self, folder: str, kind: str) -> dict[str, int]:
         """The last parts of the names below a place, with sizes."""
