@@ -427,6 +427,13 @@ CLIENTS: Sequence[Client] = (
         limits=NO_SESSIONS,
     ),
     traces(
+        "LlamaIndex, its own spans",
+        "llama-index-observability-otel llama-index-core llama-index-llms-openai-like opentelemetry-exporter-otlp-proto-http",
+        "llama_index_own_traces.py",
+        "functionagent.run > (baseworkflowagent.init_run, baseworkflowagent.setup_agent, baseworkflowagent.run_agent_step > (openailike._prepare_chat_with_tools, openailike.achat > (openailike.achat)), baseworkflowagent.parse_agent_output, baseworkflowagent.call_tool > (functiontool.acall), baseworkflowagent.aggregate_tool_results, baseworkflowagent.setup_agent, baseworkflowagent.run_agent_step > (openailike._prepare_chat_with_tools, openailike.achat > (openailike.achat)), baseworkflowagent.parse_agent_output); openailike.achat! > (openailike.achat!)",
+        limits=NO_SESSIONS,
+    ),
+    traces(
         "Genkit",
         "genkit @genkit-ai/compat-oai @opentelemetry/sdk-trace-base@1.25.1 @opentelemetry/exporter-trace-otlp-http@0.52.1",
         "genkit_traces.js",

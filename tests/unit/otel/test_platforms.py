@@ -437,3 +437,28 @@ def test_haystack_has_agents_tools_and_other_components() -> None:
     assert [seen(span_of(haystack(kind, {}, {}))).operation_name for kind in kinds] == list(kinds.values())
     start, end = call_of(haystack("OutputAdapter", {"a": 1}, {"b": 2}))
     assert (start.inputs, end.output) == ('{"a":1}', '{"b":2}')
+
+
+@pytest.mark.parametrize("is_nested", [True, False], ids=["attributes", "JSON text"])
+def test_llama_index_has_requests_in_events(is_nested: bool) -> None:
+    """As llama-index-observability-otel sends what an agent asked after a tool answered."""
+    result = {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"}, "blocks": [{"text": "done"}]}
+    hello = {"role": "user", "blocks": [{"block_type": "text", "text": "hello"}]}
+    asked = {"messages": text([hello, result])}
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
+    blocks = [{"block_type": "text", "text": "hi"}]
+    if is_nested:
+        asked |= {"model_dict.model_name": "m", "additional_kwargs.tools": text([TOOL])}
+        answered = {"response.message.role": "assistant", "response.message.blocks": text(blocks)}
+        answered |= {"response.raw.model": "m-1", "response.raw.usage": text(usage)}
+    else:
+        asked |= {"model_dict": text({"model_name": "m"}), "additional_kwargs": text({"tools": [TOOL]})}
+        said = {"role": "assistant", "blocks": blocks}
+        answered = {"response": text({"message": said, "raw": {"model": "m-1", "usage": usage}})}
+    events = [event_of("LLMChatStartEvent", asked), event_of("LLMChatEndEvent", answered)]
+    agent = seen(span_of({}, events=events))
+    assert (agent.operation_name, agent.request_model, agent.response_model) == ("chat", "m", "m-1")
+    assert (agent.input_tokens, agent.output_tokens, agent.cache_read_input_tokens) == (7, 2, 3)
+    response = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "done"}]}
+    assert (agent.input_messages, agent.output_messages) == ([*HELLO, response], HI)
+    assert agent.tool_definitions == text([TOOL])

@@ -4,11 +4,12 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, HAYSTACK, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.google import ADK, GENKIT
 from heddle.trace.otel.conventions.platforms import AGENTOPS, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
+from heddle.trace.otel.conventions.rag import HAYSTACK, LLAMA_INDEX
 
 CONVENTIONS: tuple[Convention, ...] = (
     WEAVE,
@@ -25,6 +26,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     LIVEKIT,
     PIPECAT,
     HAYSTACK,
+    LLAMA_INDEX,
     AG2,
     CLAUDE_CODE,
     LAMINAR,
