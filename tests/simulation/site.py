@@ -152,7 +152,7 @@ class Line:
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
         return await self._run(work)
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
         return await self._run(work)
 
     async def _run(self, work: Callable[[sa.Connection], T]) -> T:

@@ -40,7 +40,7 @@ class MemoryExecutor:
         with self.engine.begin() as connection:
             return work(connection)
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
         """Run `work`."""
         with self.engine.connect() as connection:
             return work(connection)

@@ -4,23 +4,27 @@ import asyncio
 import base64
 import json
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pytest
+import sqlalchemy as sa
 
 from heddle.app import create_app
 from heddle.services import open_services
 from heddle.settings import Settings
 from heddle.store.control import objects
+from heddle.store.control.feedback import FeedbackRows, feedback
 from heddle.store.control.objects import ObjectFilter
-from heddle.store.control.row_queries import Selection
+from heddle.store.control.row_queries import SLICE_ROWS, RowRequest, Selection
 from heddle.trace.rows import answer_rows
 from heddle.wire import refs
+from tests.support.memory import MemoryExecutor
 from tests.support.trials import Run
 
+T = TypeVar("T")
 PROJECT = "team/long"
 MIB = 1 << 20
 COUNT = 24
@@ -95,6 +99,40 @@ def test_lists_of_langfuse(tmp_path: Path) -> None:
             assert (len(left["data"]), left["meta"]) == (2 * COUNT + 1 - 40, {})
 
     asyncio.run(run())
+
+
+class LongReads(MemoryExecutor):
+    """Counts reads of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {False: 0, True: 0}
+
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
+        self.counts[is_long] += 1
+        return await super().read(work, is_long=is_long)
+
+
+@pytest.mark.parametrize(("rows", "counts"), [(SLICE_ROWS - 1, (1, 0)), (3 * SLICE_ROWS, (1, 3))])
+def test_who_reads_everything_takes_turns_with_others_who_do(rows: int, counts: tuple[int, int]) -> None:
+    executor = LongReads()
+    stored = FeedbackRows(executor)
+
+    async def run() -> list[str]:
+        row = {column.name: "{}" for column in feedback.c if not (column.nullable or column.primary_key)} | {"project": PROJECT}
+        await stored.create([{**row, "id": f"{number:05}", "created_at": number} for number in range(rows)])
+        executor.counts = {False: 0, True: 0}
+        found = await stored.query(PROJECT, RowRequest(["id"]))
+        return [row["id"] for row in found.rows] + [row["id"] async for part in found.rest or nothing() for row in part]
+
+    assert asyncio.run(run()) == [f"{number:05}" for number in range(rows)]
+    assert executor.counts == {False: counts[0], True: counts[1]}
+
+
+async def nothing() -> AsyncIterator[list[Any]]:
+    """What follows a list of one slice."""
+    for _ in ():
+        yield []
 
 
 @pytest.mark.thorough

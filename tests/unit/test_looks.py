@@ -20,7 +20,7 @@ class Reads:
         self.count = 0
         self.is_out = False
 
-    async def read(self, work: Callable[[sa.Connection], Any]) -> Any:
+    async def read(self, work: Callable[[sa.Connection], Any], *, is_long: bool = False) -> Any:
         self.count += 1
         if self.is_out:
             raise Unavailable("PostgreSQL does not answer")

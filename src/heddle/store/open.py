@@ -44,7 +44,7 @@ class DirectExecutor:
         with self._engine.begin() as connection:
             return work(connection)
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:  # noqa: ARG002
         with self._engine.connect() as connection:
             return work(connection)
 

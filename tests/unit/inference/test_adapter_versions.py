@@ -25,8 +25,8 @@ class Meanwhile(MemoryExecutor):
 
     work: Callable[[], Awaitable[None]] | None = None
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        found = await super().read(work)
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
+        found = await super().read(work, is_long=is_long)
         if self.work is not None:
             self.work, work_once = None, self.work
             await work_once()

@@ -38,8 +38,8 @@ class Executor(Protocol):
         Raises Busy when too much waits and StorageFull when the disk is full.
         """
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work` on a read-only connection."""
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
+        """Run `work` on a read-only connection; who reads everything takes turns with others who do (`is_long`)."""
 
 
 @dataclass(slots=True)

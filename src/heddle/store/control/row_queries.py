@@ -297,16 +297,16 @@ class RowTable:
         if request.limit is not None:
             return await executor.read(lambda connection: self.select(connection, within, request))
         first = replace(request, limit=SLICE_ROWS)
+        found = await executor.read(lambda connection: self.select(connection, within, first))
+        if len(found.rows) < SLICE_ROWS:
+            return found
         behind = replace(request, offset=(request.offset or 0) + SLICE_ROWS)
 
         def look(connection: sa.Connection) -> tuple[Selection, "array[int]"]:
-            found, numbers = self.select(connection, within, first), array("q")
-            if len(found.rows) == SLICE_ROWS:
-                chosen = self._chosen([self.table.c.seq], within, behind)
-                numbers.extend(connection.execute(chosen).scalars())
-            return found, numbers
+            chosen = self._chosen([self.table.c.seq], within, behind)
+            return self.select(connection, within, first), array("q", connection.execute(chosen).scalars())
 
-        found, numbers = await executor.read(look)
+        found, numbers = await executor.read(look, is_long=True)
         return replace(found, rest=self._read_rest(executor, within, request, numbers)) if numbers else found
 
     async def _read_rest(
@@ -321,7 +321,7 @@ class RowTable:
             def read(connection: sa.Connection, statement: sa.Select[Any] = statement) -> dict[int, Row]:
                 return {row[-1]: _row(row[:-1], readers) for row in connection.execute(statement)}
 
-            found = await executor.read(read)
+            found = await executor.read(read, is_long=True)
             yield [found.pop(number) for number in part if number in found]
 
     def select(self, connection: sa.Connection, within: Expression, request: RowRequest) -> Selection:

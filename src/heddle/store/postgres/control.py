@@ -81,9 +81,12 @@ class Pool:
 class PostgresExecutor:
     """An Executor (see control/repository.py); several may share pools and statistics."""
 
-    def __init__(self, writers: Pool, readers: Pool, stats: PostgresStats, queue_bytes: int) -> None:
+    def __init__(
+        self, writers: Pool, readers: Pool, long_readers: Pool, stats: PostgresStats, queue_bytes: int
+    ) -> None:
         self._writers = writers
         self._readers = readers
+        self._long_readers = long_readers
         self._stats = stats
         self._queue_bytes = queue_bytes
 
@@ -99,9 +102,10 @@ class PostgresExecutor:
         context = copy_context()
         return await self._writers.run(lambda: self._write(lambda connection: context.run(work, connection), size))
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
         """Run `work` on what is committed at its start; raises QueryTimeout and Unavailable."""
-        return await self._readers.run(lambda: self._read(work))
+        readers = self._long_readers if is_long else self._readers
+        return await readers.run(lambda: self._read(readers, work))
 
     def _count(self, size: int) -> None:
         with self._stats.lock:
@@ -136,12 +140,12 @@ class PostgresExecutor:
                 else:
                     raise explain(error) or error from error
 
-    def _read(self, work: Callable[[sa.Connection], T]) -> T:
+    def _read(self, readers: Pool, work: Callable[[sa.Connection], T]) -> T:
         lost = 0
         while True:
             state: dict[Any, Any] = {}
             try:
-                with self._readers.engine.connect() as connection:
+                with readers.engine.connect() as connection:
                     state = connection.info
                     state[ANSWERED] = False
                     return work(connection)
@@ -186,12 +190,14 @@ class PostgresControl:
         searchers = Pool("search", address, settings.readers, "REPEATABLE READ", seconds)
         self._folder = Path(settings.data)
         self._address = address
-        self._pools = (writers, readers, key_readers, searchers)
+        long_readers = Pool("long", address, 1, "REPEATABLE READ", seconds)
+        self._pools = (writers, readers, key_readers, searchers, long_readers)
         self.schema = current()
         self.stats = PostgresStats()
-        self.executor = PostgresExecutor(writers, readers, self.stats, settings.write_queue_bytes)
-        self.keys = PostgresExecutor(writers, key_readers, self.stats, settings.write_queue_bytes)
-        self.spans = PostgresExecutor(writers, searchers, self.stats, settings.write_queue_bytes)
+        most = settings.write_queue_bytes
+        self.executor = PostgresExecutor(writers, readers, long_readers, self.stats, most)
+        self.keys = PostgresExecutor(writers, key_readers, long_readers, self.stats, most)
+        self.spans = PostgresExecutor(writers, searchers, long_readers, self.stats, most)
 
     async def sizes(self) -> Sizes:
         """How much room the database and everything in the folder take."""
@@ -241,9 +247,9 @@ class DirectPostgres:
         async with self._connected() as executor:
             return await executor.write(work, size)
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
         async with self._connected() as executor:
-            return await executor.read(work)
+            return await executor.read(work, is_long=is_long)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[PostgresExecutor]:

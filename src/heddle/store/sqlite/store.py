@@ -55,9 +55,9 @@ class SqliteControl:
         self.long_readers = Readers(path, 1, settings.query_timeout)
         self._control_readers = Readers(path, CONTROL_READERS, settings.query_timeout)
         self._key_readers = Readers(path, 1, settings.query_timeout)
-        self.executor = SqliteExecutor(self.writer, self._control_readers)
-        self.keys = SqliteExecutor(self.writer, self._key_readers)
-        self.spans = SqliteExecutor(self.writer, self.readers)
+        self.executor = SqliteExecutor(self.writer, self._control_readers, self.long_readers)
+        self.keys = SqliteExecutor(self.writer, self._key_readers, self.long_readers)
+        self.spans = SqliteExecutor(self.writer, self.readers, self.long_readers)
 
     def _start_writer(self, settings: Settings) -> Writer:
         return Writer(self._session, settings.write_queue_bytes, self.names)

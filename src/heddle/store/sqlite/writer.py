@@ -252,12 +252,14 @@ def _resolve(items: list[_Item]) -> None:
 class SqliteExecutor:
     """An Executor (see control/repository.py) over the embedded store."""
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, long_readers: Readers) -> None:
         self._writer = writer
         self._readers = readers
+        self._long_readers = long_readers
 
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
         return await self._writer.write(lambda session: work(session.control), size)
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        return await self._readers.read(lambda session: work(session.control))
+    async def read(self, work: Callable[[sa.Connection], T], *, is_long: bool = False) -> T:
+        readers = self._long_readers if is_long else self._readers
+        return await readers.read(lambda session: work(session.control))
