@@ -66,12 +66,12 @@ export function loadedDialog(heading, load, make, options) {
   }, options);
 }
 
-/** Ask before something that cannot be undone; resolves to true or false. */
+/** Ask before something is done, which with `danger` cannot be undone: Enter then leaves it; resolves to true or false. */
 export async function confirm(heading, text, { action = "Delete", danger = true } = {}) {
   return (await dialog(heading, (close) => [
     h("p", text),
-    h("div.actions", button("Cancel", () => close(false)),
-      button(action, () => close(true), { kind: danger ? "danger" : "primary", autofocus: true })),
+    h("div.actions", button("Cancel", () => close(false), { autofocus: danger }),
+      button(action, () => close(true), { kind: danger ? "danger" : "primary", autofocus: !danger })),
   ])) === true;
 }
 
