@@ -76,6 +76,26 @@ export async function confirm(heading, text, { action = "Delete", danger = true 
 }
 
 /**
+ * Have `store(after)` store what was edited; where that fails, as somebody else has stored it since `after`, ask, and store
+ * it over theirs. False when that is not wanted.
+ * @template T
+ * @param {string} what it is
+ * @param {string} theirs what becomes of the changes of the others
+ * @param {(after?: any) => Promise<T>} store
+ * @param {any} after
+ * @returns {Promise<T|false>}
+ */
+export async function storeOver(what, theirs, store, after) {
+  try {
+    return await store(after);
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    const text = `Someone else changed or deleted this ${what} while you were editing it. ${theirs}`;
+    return (await confirm("Overwrite other changes?", text, { action: "Save mine" })) && store();
+  }
+}
+
+/**
  * Ask for a few values; resolves to {name: text, …} or null. Fields are {name, label, value, hint, type, options, required}.
  * `submit` may do the work with them and raise an error, which is shown and keeps the dialog open.
  */
