@@ -171,6 +171,11 @@ def test_update_test_and_delete(client: httpx.Client, hooks: tuple[Receiver, str
     changed = client.post("/alerts/update", json=body)
     assert changed.status_code == 200
     assert changed.json()["alert"]["name"] == "new"
+    late = client.post("/alerts/update", json={**body, "name": "late", "after": alert["digest"]})
+    assert (late.status_code, read(client, project, alert)["name"]) == (409, "new")
+    assert "has been changed or deleted since" in late.json()["reason"]
+    kept = client.post("/alerts/update", json={**body, "after": changed.json()["alert"]["digest"]})
+    assert kept.json()["alert"]["digest"] == changed.json()["alert"]["digest"] != alert["digest"]
     assert wait(hooks[0], alert, 2)[1]["type"] == "alert.firing"
     assert client.post("/alerts/update", json={**body, "enabled": False}).status_code == 200
     until(lambda: read(client, project, alert)["enabled"] is False, "the rule is off")

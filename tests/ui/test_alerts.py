@@ -129,7 +129,9 @@ def test_a_score_needs_a_scorer(page: Page, wire: Wire, receiver: tuple[Receiver
     expect(page.get_by_role("row", name="Helpful enough")).to_contain_text("Mean of helpfulness.score.value < 0.5")
 
 
-def test_slack_and_mail_are_told_and_tested_one_by_one(page: Page, wire: Wire, receiver: tuple[Receiver, str]) -> None:
+def test_slack_and_mail_are_told_and_tested_one_by_one(
+    page: Page, wire: Wire, receiver: tuple[Receiver, str], watched: Watched
+) -> None:
     page.goto(f"{wire.url}/{wire.project}/weave/alerts")
     page.get_by_role("button", name="New alert").first.click()
     dialog = page.get_by_role("dialog")
@@ -154,8 +156,20 @@ def test_slack_and_mail_are_told_and_tested_one_by_one(page: Page, wire: Wire, r
     page.get_by_role("tab", name="Rules").click()
     page.get_by_role("button", name="Edit Told").click()
     page.get_by_role("dialog").get_by_label("Threshold, %").fill("30")
+    watched.allow("409")
+    theirs = {"id": made["id"], "name": "Told", **made["rule"], "threshold": 0.4}
+    wire.post("/alerts/update", project_id=wire.project, **theirs)
     page.get_by_role("button", name="Save").click()
+    asked = page.get_by_role("dialog", name="Overwrite other changes?")
+    asked.get_by_role("button", name="Cancel").click()
+    assert [alert["rule"]["threshold"] for alert in wire.post("/alerts/query")["alerts"]] == [0.4]
+    page.get_by_role("button", name="Save").click()
+    asked.get_by_role("button", name="Save mine").click()
     expect(row).to_contain_text("30.0 %")
     [changed] = wire.post("/alerts/query")["alerts"]
     assert changed["rule"]["targets"] == made["rule"]["targets"]
+    wire.post("/alerts/update", project_id=wire.project, **theirs)
+    page.get_by_role("button", name="Pause Told").click()
+    expect(page.get_by_text("has been changed or deleted since")).to_be_visible()
+    expect(row).to_contain_text("40.0 %")
     assert "secrettoken" not in page.content()

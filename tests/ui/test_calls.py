@@ -305,6 +305,19 @@ def test_the_keyboard_looks_beside_and_opens(page: Page, filled: str) -> None:
     expect(page).to_have_url(re.compile(r"/traces/[0-9a-f-]+$"))
 
 
+def test_back_returns_to_the_row_that_was_opened(page: Page, filled: str) -> None:
+    open_calls(page, filled)
+    row(page, 39).get_by_role("cell").nth(2).click()
+    expect(page).to_have_url(re.compile(r"/traces/[0-9a-f-]+$"))
+    page.go_back()
+    expect(row(page, 39).get_by_role("link").first).to_be_focused()
+    expect(row(page, 39)).to_be_in_viewport()
+    page.keyboard.press("j")
+    expect(row(page, 40)).to_have_class("active")
+    page.reload()
+    expect(row(page, 39)).to_be_in_viewport()
+
+
 @pytest.mark.thorough
 def test_several_calls_at_once(page: Page, own: str, wire: Wire) -> None:
     open_calls(page, own)

@@ -124,6 +124,14 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
     page.get_by_role("button", name="End the price of house-model").click()
     page.get_by_role("button", name="End", exact=True).click()
     expect(table.get_by_role("row", name="house-model")).to_have_count(2)
+    page.get_by_role("button", name="Edit the price of house-model").first.click()
+    dialog = page.get_by_role("dialog", name="Edit price of house-model")
+    ids = [row["id"] for row in spent.post("/cost/query")["results"] if row["llm_id"] == "house-model"]
+    named = [{"$eq": [{"$getField": "id"}, {"$literal": price}]} for price in ids]
+    spent.post("/cost/purge", query={"$expr": {"$or": named}})
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Someone else has changed or deleted this price")
+    assert [row["llm_id"] for row in spent.post("/cost/query")["results"]] == [LONG]
 
 
 @pytest.mark.thorough

@@ -12,7 +12,7 @@ from tests.conftest import Client, Wire
 from tests.support.evaluations import Lab
 from tests.support.judged import Judged, judged
 from tests.support.server import HeddleProcess
-from tests.ui.support import look
+from tests.ui.support import Watched, look
 
 LONG = "a-model-with-a-name-that-goes-on-" * 3
 
@@ -45,13 +45,20 @@ def test_runs_are_listed_filtered_starred_and_chosen_for_comparison(page: Page, 
 
 
 @pytest.mark.thorough
-def test_a_saved_view_opens_by_its_name(page: Page, made: Judged) -> None:
+def test_a_saved_view_opens_by_its_name_which_no_other_gets(page: Page, made: Judged, watched: Watched) -> None:
     page.goto(f"/{made.project}/weave/evaluations?status=success&sort=score")
     page.get_by_role("button", name="Views").click()
     page.get_by_role("menuitem", name="Save this view…").click()
     page.get_by_role("textbox", name="Name").fill("Best first")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page).to_have_url(re.compile("view=best-first"))
+    page.goto(f"/{made.project}/weave/evaluations?status=error")
+    watched.allow("409")
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("menuitem", name="Save this view…").click()
+    page.get_by_role("textbox", name="Name").fill("Best first")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("best-first already exists")
     page.goto(f"/{made.project}/weave/evaluations?view=best-first")
     expect(page.get_by_text("Best first")).to_be_visible()
     expect(page.get_by_role("table", name="Evaluation runs").get_by_role("row")).to_have_count(4)

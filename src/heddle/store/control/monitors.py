@@ -197,11 +197,14 @@ class Alerts(Repository):
         """Every rule that is on, oldest first."""
         return await self._all(_rules, _rules.select(_r.is_enabled == 1).order_by(_r.created_at, _r.id))
 
-    async def change(self, row: AlertRow) -> bool:
-        """Replace name, rule, state and whether it is on; false for an unknown rule."""
+    async def change(self, row: AlertRow, before: AlertRow | None = None) -> bool:
+        """Replace name, rule, state and whether it is on; false for an unknown rule, or one that is not as `before`."""
         values = {key: value for key, value in _rules.values(row).items() if key not in ("id", "project", "secret")}
-        changed = alert_rules.update().where(_r.project == row.project, _r.id == row.id).values(values)
-        return await self._execute(changed) > 0
+        changed = alert_rules.update().where(_r.project == row.project, _r.id == row.id)
+        if before is not None:
+            read = _rules.values(before)
+            changed = changed.where(*(_r[key] == read[key] for key in ("name", "is_enabled", "rule")))
+        return await self._execute(changed.values(values)) > 0
 
     @writes
     def delete(self, connection: sa.Connection, project: str, alert_id: str, user: str, at: int) -> bool:

@@ -1,13 +1,14 @@
 """The alert routes: rules, what they found, and the messages about them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import orjson
 from fastapi import Depends, Response
 
 from heddle.auth import Caller, Scope
-from heddle.errors import InvalidRequest, NotFound
+from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.routing import (
     Deleter,
     Empty,
@@ -91,15 +92,17 @@ async def alerts_query(body: AlertsQueryReq, caller: Reader, settings: SettingsD
 async def alert_update(
     body: AlertUpdateReq, caller: Writer, settings: SettingsDep, store: StoreDep, alerts: AlertsDep
 ) -> Response:
-    """Replace a rule; its secret stays, and it begins quiet."""
+    """Replace a rule; its secret stays, and it begins quiet. With `after`, 409 where others have changed it."""
     caller = caller.require(Scope.READ)
-    row = await _find(body.project_id, body.id, caller, store)
-    body.name = await store.redaction.value(row.project, body.name)
+    before = await _find(body.project_id, body.id, caller, store)
+    row = replace(before, name=await store.redaction.value(before.project, body.name), is_enabled=body.enabled)
     row.rule = _checked(body, row.id, row.project, settings, targets.targets_of(row.rule))
-    row.name, row.is_enabled = body.name, body.enabled
     row.state, row.value, row.problem, row.checked_at, row.changed_at = QUIET, None, None, None, times.now()
-    if not await store.alerts.change(row):
-        raise NotFound(f"Alert {body.id[:100]} not found")
+    if body.after is None:
+        if not await store.alerts.change(row):
+            raise NotFound(f"Alert {body.id[:100]} not found")
+    elif body.after != _digest(before) or not await store.alerts.change(row, before):
+        raise Conflict(f"The alert {before.name} has been changed or deleted since")
     alerts.changed()
     return answer({"alert": _describe(row, settings)})
 
@@ -182,7 +185,12 @@ def _describe(row: AlertRow, settings: Settings) -> Json:
         ]
     project = refs.external_project(row.project)
     problem = row.problem or targets.find_problem(row.rule, settings)
-    return describe_row(AlertSchema, row, project_id=project, enabled=row.is_enabled, rule=rule, problem=problem)
+    more = {"project_id": project, "enabled": row.is_enabled, "rule": rule, "problem": problem, "digest": _digest(row)}
+    return describe_row(AlertSchema, row, **more)
+
+
+def _digest(row: AlertRow) -> str:
+    return refs.value_digest({"name": row.name, "enabled": row.is_enabled, "rule": row.rule})
 
 
 def _describe_delivery(row: DeliveryRow) -> Json:

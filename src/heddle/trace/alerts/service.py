@@ -110,9 +110,10 @@ class AlertCreateReq(AlertRule, extra="forbid"):
 
 
 class AlertUpdateReq(AlertCreateReq):
-    """Body of /alerts/update: the whole rule anew."""
+    """Body of /alerts/update: the whole rule anew; `after` is the digest that it must have until then."""
 
     id: str
+    after: str | None = None
 
 
 class AlertReq(OwnReq):
@@ -134,9 +135,10 @@ class AlertDeliveriesReq(OwnReq):
 
 
 class AlertSchema(ResponseModel):
-    """A rule and what it found last; instants are ISO 8601."""
+    """A rule and what it found last; instants are ISO 8601. The digest is of what /alerts/update replaces."""
 
     id: str
+    digest: str
     project_id: str
     name: str
     enabled: bool

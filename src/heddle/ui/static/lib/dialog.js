@@ -66,13 +66,33 @@ export function loadedDialog(heading, load, make, options) {
   }, options);
 }
 
-/** Ask before something that cannot be undone; resolves to true or false. */
+/** Ask before something is done, which with `danger` cannot be undone: Enter then leaves it; resolves to true or false. */
 export async function confirm(heading, text, { action = "Delete", danger = true } = {}) {
   return (await dialog(heading, (close) => [
     h("p", text),
-    h("div.actions", button("Cancel", () => close(false)),
-      button(action, () => close(true), { kind: danger ? "danger" : "primary", autofocus: true })),
+    h("div.actions", button("Cancel", () => close(false), { autofocus: danger }),
+      button(action, () => close(true), { kind: danger ? "danger" : "primary", autofocus: !danger })),
   ])) === true;
+}
+
+/**
+ * Have `store(after)` store what was edited; where that fails, as somebody else has stored it since `after`, ask, and store
+ * it over theirs. False when that is not wanted.
+ * @template T
+ * @param {string} what it is
+ * @param {string} theirs what becomes of the changes of the others
+ * @param {(after?: any) => Promise<T>} store
+ * @param {any} after
+ * @returns {Promise<T|false>}
+ */
+export async function storeOver(what, theirs, store, after) {
+  try {
+    return await store(after);
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    const text = `Someone else changed or deleted this ${what} while you were editing it. ${theirs}`;
+    return (await confirm("Overwrite other changes?", text, { action: "Save mine" })) && store();
+  }
 }
 
 /**

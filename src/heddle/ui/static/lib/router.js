@@ -13,10 +13,70 @@ const shown = signal(here.peek());
 /** The path parameters of the page that is open: {entity, project, …}. */
 export const params = signal(/** @type {Record<string, string>} */ ({}));
 
+/** Where the pages of this tab were left, by their entries in the history: {entry: {boxes: [[name, place, top, left], …], opened}}. */
+const leftAt = JSON.parse(sessionStorage.getItem("heddle.left") ?? "{}");
+const MOST_LEFT = 50;
+const nameEntry = () => ({ entry: Math.random().toString(36).slice(2) });
+if (!history.state) history.replaceState(nameEntry(), "");
+let entry = history.state.entry;
+/** Where the entry that the browser came back to was left, until its page is there. */
+let returning = leftAt[entry];
+let endReturn = () => {};
+
 /** Open an address of this site; `replace` leaves no entry behind in the history. */
 export function go(url, replace = false) {
-  history[replace ? "replaceState" : "pushState"](null, "", url);
+  if (replace) history.replaceState(history.state, "", url);
+  else {
+    leave(new URL(url, location.href).href);
+    history.pushState(nameEntry(), "", url);
+    entry = history.state.entry;
+  }
   follow();
+}
+
+/** Keep where the page is left, and what it `opened`. */
+function leave(opened = leftAt[entry]?.opened) {
+  endReturn();
+  returning = null;
+  // A page that was never there was not scrolled.
+  if (here.peek().pathname !== shown.peek().pathname) return;
+  const boxes = [...document.querySelectorAll("main *")].filter((box) => box.scrollTop || box.scrollLeft)
+    .map((box) => [box.className, boxesOf(box.className).indexOf(box), box.scrollTop, box.scrollLeft]);
+  delete leftAt[entry];
+  for (const old of Object.keys(leftAt).slice(0, 1 - MOST_LEFT)) delete leftAt[old];
+  leftAt[entry] = { boxes, opened };
+  sessionStorage.setItem("heddle.left", JSON.stringify(leftAt));
+}
+
+const boxesOf = (name) => [...document.getElementsByClassName(name)];
+
+/** Scroll to where the page was left and focus what it had opened, as its content comes; whatever the user does ends it. */
+function comeBack(element) {
+  if (!returning) return;
+  let { boxes, opened } = returning;
+  returning = null;
+  const move = () => {
+    boxes = boxes.filter(([name, place, top, left]) => {
+      const box = boxesOf(name)[place];
+      box?.scrollTo(left, top);
+      return !box || Math.abs(box.scrollTop - top) > 1;
+    });
+    const link = opened && [...element.querySelectorAll("a[href]")].find(({ href }) => href === opened);
+    if (link) {
+      link.focus({ preventScroll: true });
+      opened = null;
+    }
+    if (!boxes.length && !opened) endReturn();
+  };
+  const observer = new MutationObserver(move);
+  const events = ["wheel", "pointerdown", "keydown"];
+  endReturn = () => {
+    observer.disconnect();
+    for (const event of events) removeEventListener(event, endReturn, true);
+  };
+  for (const event of events) addEventListener(event, endReturn, true);
+  observer.observe(element, { childList: true, subtree: true, attributeFilter: ["style"] });
+  move();
 }
 
 function follow() {
@@ -83,7 +143,14 @@ function searchText(search) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-addEventListener("popstate", follow);
+addEventListener("popstate", () => {
+  leave();
+  if (!history.state) history.replaceState(nameEntry(), "");
+  entry = history.state.entry;
+  returning = leftAt[entry];
+  follow();
+});
+addEventListener("pagehide", () => leave());
 
 addEventListener("click", (event) => {
   const anchor = /** @type {Element} */ (event.target).closest?.("a[href]");
@@ -149,7 +216,10 @@ export function outlet(element, showFailure) {
   let turn = 0;
   return () => {
     const pathname = here.value.pathname;
-    if (pathname === current) return;
+    if (pathname === current) {
+      comeBack(element);
+      return;
+    }
     current = pathname;
     const mine = ++turn;
     const found = match(pathname) ?? { page: "missing", params: {} };
@@ -163,6 +233,7 @@ export function outlet(element, showFailure) {
       element.replaceChildren(node);
       // The first page leaves the focus at the top, where the link that skips the navigation bar is.
       if (mine > 1) element.focus({ preventScroll: true });
+      comeBack(element);
     }).catch((error) => mine === turn && showFailure(error));
   };
 }

@@ -49,6 +49,7 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
       return h("tr", {
         "data-key": name, class: () => (active.value === name ? "active" : ""),
         "aria-selected": selection ? () => String(selection.value.has(name)) : null,
+        onfocusin: () => { active.value = name; },
         onclick: (event) => {
           active.value = name;
           if (!event.target.closest("a,button,input,label") && !getSelection()?.toString()) open(item.peek());

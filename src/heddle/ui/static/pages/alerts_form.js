@@ -1,7 +1,7 @@
 // Making and changing a rule.
 import { computed, h, signal } from "../lib/dom.js";
 import { get, postProject } from "../lib/data.js";
-import { dialog } from "../lib/dialog.js";
+import { dialog, storeOver } from "../lib/dialog.js";
 import { nameOf } from "../lib/format.js";
 import { codeBlock, field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
@@ -17,7 +17,7 @@ const OPERATORS = [
 ];
 
 /** A rule as /alerts/update takes it. */
-export const bodyOf = (alert) => ({ id: alert.id, name: alert.name, enabled: alert.enabled, ...alert.rule });
+export const bodyOf = (alert) => ({ id: alert.id, after: alert.digest, name: alert.name, enabled: alert.enabled, ...alert.rule });
 
 /**
  * Open the form for a rule, or for a new one that begins as `initial` (a name and a rule); the secret of a new one is
@@ -50,7 +50,8 @@ function formOf(alert, initial, close) {
     event.preventDefault();
     problem.textContent = "";
     try {
-      close(await save(alert, rule, new FormData(event.currentTarget), targets.read()));
+      const done = await save(alert, rule, new FormData(event.currentTarget), targets.read());
+      if (done) close(done);
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -169,7 +170,7 @@ async function save(alert, rule, data, targets) {
     ...(data.get("roots") ? { trace_roots_only: true } : {}),
   };
   const body = {
-    ...(alert ? { id: alert.id } : {}),
+    ...(alert && { id: alert.id }),
     name: String(data.get("name")).trim(),
     enabled: data.get("enabled") !== null,
     metric,
@@ -183,7 +184,8 @@ async function save(alert, rule, data, targets) {
     minimum_calls: minimum,
     ...targets,
   };
-  return postProject(alert ? "/alerts/update" : "/alerts/create", body);
+  if (!alert) return postProject("/alerts/create", body);
+  return storeOver("alert", "Their changes are lost.", (after) => postProject("/alerts/update", { ...body, after }), alert.digest);
 }
 
 /** Names of ops as filters want them: all versions of a published op, the bare name of any other. */

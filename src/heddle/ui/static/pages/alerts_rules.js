@@ -112,10 +112,9 @@ function actions(alert, reload) {
 }
 
 async function setEnabled(alert, enabled, reload) {
-  if (
-    await attempt(() => postProject("/alerts/update", { ...bodyOf(alert), enabled }), enabled ? "Alert resumed" : "Alert paused")
-  )
-    reload();
+  await attempt(() => postProject("/alerts/update", { ...bodyOf(alert), enabled }), enabled ? "Alert resumed" : "Alert paused");
+  // Also after a refusal: somebody else has changed the rule.
+  reload();
 }
 
 const test = (alert) => testTargets(alert, () => setQuery({ view: "messages", alert: alert.id }, false));

@@ -165,7 +165,8 @@ export async function saveView(context, close = () => {}) {
 /** Store the view as the class SavedView of the SDKs; only the name of the view that is shown gets a new version. */
 async function store(label, context) {
   const name = label.replace(/[^\p{L}\p{N}_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 100) || "view";
-  await create(name, valueOf(name, label, context), name === query("view") ? null : "");
+  const shown = name === query("view") ? context.tabs?.data.peek()?.views.find((view) => view.object_id === name) : null;
+  await create(name, valueOf(name, label, context), shown?.digest ?? "");
   return { object_id: name };
 }
 

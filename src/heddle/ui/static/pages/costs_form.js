@@ -31,6 +31,8 @@ export async function addPrice({ model = "", rates = null, from = "" }, reload) 
 export async function editPrice(price, reload) {
   const values = { model: price.llm_id, rates: perMillion(price), from: day(date(price.effective_date)) };
   const done = await priceForm(`Edit price of ${price.llm_id}`, values, async (body) => {
+    const { results } = await postProject("/cost/query", { query: oneOf([price.id]) });
+    if (!results.length) throw new Error("Someone else has changed or deleted this price; close this form to see it");
     // A day that was not changed keeps its exact instant.
     const cost = body.costs[price.llm_id];
     if (cost && cost.effective_date.slice(0, 10) === values.from) cost.effective_date = price.effective_date;
@@ -64,8 +66,8 @@ export async function deletePrice(price, reload) {
   if (await attempt(() => purge([price.id]), "Price deleted")) reload();
 }
 
-const purge = (ids) =>
-  postProject("/cost/purge", { query: { $expr: { $or: ids.map((id) => ({ $eq: [{ $getField: "id" }, { $literal: id }] })) } } });
+const oneOf = (ids) => ({ $expr: { $or: ids.map((id) => ({ $eq: [{ $getField: "id" }, { $literal: id }] })) } });
+const purge = (ids) => postProject("/cost/purge", { query: oneOf(ids) });
 
 function priceForm(heading, { model, rates, from }, save) {
   const amount = (name) => ({ type: "number", min: 0, step: "any", inputmode: "decimal", value: rates?.[name] ?? "" });

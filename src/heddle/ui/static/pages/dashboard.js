@@ -1,7 +1,7 @@
 // One dashboard: its charts on a grid, what is changed of them, and versions.
 import { computed, each, effect, h, onCleanup, signal } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { attempt, confirm, form, menu, toast } from "../lib/dialog.js";
+import { attempt, confirm, form, menu, storeOver, toast } from "../lib/dialog.js";
 import { joined, loadDashboard, measureText, newChart, newId, storeDashboard } from "../lib/dashboards.js";
 import { readConditions, filterChips, rootsOnly } from "../lib/filters.js";
 import { download } from "../lib/importers.js";
@@ -73,7 +73,8 @@ function open(found, draft, state, place) {
       setCharts(known ? list.map((one) => (one.id === changed.id ? changed : one)) : [...list, changed]);
     } };
   const save = async () => {
-    if (!(await attempt(() => storeOver(found.name, draft.peek(), bases.get(place))))) return;
+    const store = (after) => storeDashboard(found.name, draft.peek(), after);
+    if (!(await attempt(() => storeOver("dashboard", "Their changes stay in its versions.", store, bases.get(place))))) return;
     toast("Dashboard saved");
     draft.value = null;
     setQuery({ v: null });
@@ -99,17 +100,6 @@ function open(found, draft, state, place) {
         iconName: "add" }) })),
       grid(context)),
   ];
-}
-
-/** Store a dashboard; where somebody else has stored or deleted it meanwhile, ask first. False when that is not wanted. */
-async function storeOver(name, value, after) {
-  try {
-    return await storeDashboard(name, value, after);
-  } catch (error) {
-    if (error.status !== 409) throw error;
-    return (await confirm("Overwrite other changes?", "Someone else changed or deleted this dashboard while you were editing it. "
-      + "Their changes stay in its versions.", { action: "Save mine", danger: false })) && storeDashboard(name, value);
-  }
 }
 
 function facetsOnce() {

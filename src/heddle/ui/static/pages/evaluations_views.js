@@ -1,7 +1,7 @@
 // Saved views of the runs: objects of the SDK's own kind, so that its printed links open them.
 import { signal } from "../lib/dom.js";
 import { postProject, storeObject } from "../lib/data.js";
-import { attempt, form, menu } from "../lib/dialog.js";
+import { form, menu, toast } from "../lib/dialog.js";
 import { chip } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
 
@@ -53,7 +53,7 @@ export function viewMenu(view, reload) {
       "Views",
       () => [
         ...views.value.map((object) => [object.val.label || object.object_id, () => open(object), { iconName: "filter" }]),
-        ["Save this view…", () => save(load), { iconName: "save", needs: "write" }],
+        ["Save this view…", () => save(views, load), { iconName: "save", needs: "write" }],
       ],
       { iconName: "columns" },
     ),
@@ -67,13 +67,21 @@ export function viewMenu(view, reload) {
   ];
 }
 
-async function save(load) {
-  const values = await form("Save this view", [{ name: "label", label: "Name", required: true }], {
+async function save(views, load) {
+  const saved = await form("Save this view", [{ name: "label", label: "Name", required: true }], {
     text: "Saves the filters and sort order of this list for everyone in the project.",
+    submit: ({ label }) => store(label.trim(), views.peek()),
   });
-  if (!values) return;
+  if (!saved) return;
+  toast("View saved");
+  await load();
+  setQuery({ view: saved.name });
+}
+
+/** Store what the list shows as a view; only the name of the view that is open gets a new version. */
+async function store(label, views) {
   const name =
-    values.label
+    label
       .toLowerCase()
       .replace(/[^a-z0-9_-]+/g, "-")
       .replace(/^-+|-+$/g, "") || "view";
@@ -82,13 +90,10 @@ async function save(load) {
     query: conditions(),
     sort_by: query("sort") ? [{ field: query("sort"), direction: query("up") === "1" ? "asc" : "desc" }] : null,
   };
-  const value = { _type: "SavedView", view_type: TYPE, label: values.label, definition };
-  await attempt(
-    () => storeObject(name, value, { builtin_object_class: "SavedView" }),
-    "View saved",
-  );
-  await load();
-  setQuery({ view: name });
+  const value = { _type: "SavedView", view_type: TYPE, label, definition };
+  const open = views.find((object) => object.object_id === name && name === query("view"));
+  await storeObject(name, value, { builtin_object_class: "SavedView", after: open?.digest ?? "" });
+  return { name };
 }
 
 /** The filters of the page as a query on the calls of runs. */
