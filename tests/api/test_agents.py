@@ -67,6 +67,27 @@ def test_identity_of_the_trace(wire: Wire) -> None:
     assert {span["conversation_id"] for span in spans(wire)} == {"later"}
 
 
+def test_a_span_that_is_sent_again_takes_back_what_it_declared(wire: Wire) -> None:
+    """The others of its trace went on showing the agent and the conversation that it named before."""
+    trace = Trace()
+    root = trace.agent("old", gen_ai__conversation__id="before")
+    trace.chat(root, "hi")
+    helper = trace.agent("helper", root)
+    trace.chat(helper, "sub", gen_ai__agent__name="helper")
+    export(wire, spans=trace.spans)
+    again = Trace(start=trace.start)
+    again.trace_id = trace.trace_id
+    others = ["helper", "helper"]
+    for agent, conversation, shown in (("new", "after", [*others, "new", "new"]), ("", "", [*others, *others])):
+        again.spans.clear()
+        again.agent(agent, gen_ai__conversation__id=conversation)
+        again.spans[0]["spanId"] = root
+        export(wire, spans=again.spans)
+        assert [(span["agent_name"], span["conversation_id"]) for span in spans(wire)] == [
+            (name, conversation) for name in shown
+        ]
+
+
 @pytest.mark.usefixtures("travel")
 def test_queries(wire: Wire) -> None:
     """Fields by every spelling, custom attributes by type or by the constant beside them, null, numbers, time."""

@@ -56,7 +56,8 @@ class Running:
     generation: Generation
     ticket: Ticket
     record: Completion
-    ended: bool = False
+    ending: "asyncio.Task[None] | None" = None
+    """What aborts it and settles its account, from the moment it ends."""
 
 
 _FEW_TOKENS = 500
@@ -340,19 +341,21 @@ class Inference:
             yield last
 
     async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
-        """Abort what still runs and settle the account; once, however the completion ended.
+        """Abort what still runs and settle the account, once, however the completion ended; all callers wait for that.
 
-        It goes on where the waiting request is cancelled. Raises HeddleError when the answer cannot be stored, unless
-        there is an error already.
+        It goes on where the waiting request is cancelled. Raises HeddleError to the first caller when the answer cannot
+        be stored, unless there is an error already.
         """
-        if not running.ended:
-            running.ended = True
-            await asyncio.shield(self.accounts.spawn(self._settle(running, error, body)))
+        if running.ending is None:
+            running.ending = self.accounts.spawn(self._settle(running, error, body))
+            await asyncio.shield(running.ending)
+        else:
+            await asyncio.wait((running.ending,))
 
     async def release(self, running: Running) -> None:
         """Let go of a completion before anything was generated; nothing is counted."""
-        running.ended = True
-        await asyncio.shield(self.accounts.spawn(self._let_go(running)))
+        running.ending = self.accounts.spawn(self._let_go(running))
+        await asyncio.shield(running.ending)
 
     async def _let_go(self, running: Running) -> None:
         await running.generation.close()

@@ -163,6 +163,14 @@ def test_a_conversation_collects_the_items_of_its_responses(responses: Responses
     assert responses.refused(404, conversation=made["id"])["param"] == "conversation"
 
 
+def test_of_many_who_delete_a_conversation_at_once_one_has(responses: Responses) -> None:
+    for _ in range(5):
+        named = f"/v1/conversations/{responses.client.post('/v1/conversations', json={}).json()['id']}"
+        with ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(lambda _, named=named: responses.client.delete(named).status_code, range(8)))
+        assert sorted(told) == [200] + [404] * 7
+
+
 @pytest.mark.parametrize(
     ("item", "place"),
     [

@@ -29,7 +29,7 @@ class Ending:
         self.running = cast(
             Running,
             SimpleNamespace(
-                ended=False,
+                ending=None,
                 generation=generation,
                 plan=SimpleNamespace(answer=SimpleNamespace(error=None), facts=[], choices=[]),
                 parsed=SimpleNamespace(keep=None),
@@ -79,6 +79,20 @@ def test_a_completion_that_is_cut_at_any_moment_is_counted(after: float, times: 
         ending = Ending()
         await cut(ending.inference.whole(ending.running), after, times)
         assert ending.done[-2:] == ["closed", "counted"]
+
+    asyncio.run(main())
+
+
+def test_who_ends_a_completion_again_waits_until_it_is_settled() -> None:
+    """A response that was cancelled while it was stored was answered as still in progress."""
+
+    async def main() -> None:
+        ending = Ending()
+        first = asyncio.create_task(ending.inference.end(ending.running))
+        await asyncio.sleep(0)
+        await ending.inference.end(ending.running, asyncio.CancelledError())
+        assert ending.done == ["closed", "counted"]
+        await first
 
     asyncio.run(main())
 

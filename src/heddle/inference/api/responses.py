@@ -31,7 +31,14 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, check_metadata
-from heddle.inference.responses.service import Background, ResponsesDep, check_length, find_conversation, owner_of
+from heddle.inference.responses.service import (
+    Background,
+    ResponsesDep,
+    check_length,
+    find_conversation,
+    owner_of,
+    unknown_conversation,
+)
 from heddle.inference.service import InferenceDep
 from heddle.store.base import Store
 from heddle.store.control.responses import ConversationRow
@@ -264,7 +271,8 @@ async def update_conversation(
     check_metadata(body.metadata)
     row = await _find(request, caller, store, conversation_id)
     metadata = body.metadata or {}
-    await store.conversations.update(row.owner, row.id, metadata)
+    if not await store.conversations.update(row.owner, row.id, metadata):
+        raise unknown_conversation(row.id, "conversation_id")
     return plain_answer(_shown(replace(row, metadata=metadata)))
 
 
@@ -274,7 +282,8 @@ async def delete_conversation(
 ) -> Response:
     """Delete a conversation with its items; responses that were made in it stay."""
     row = await _find(request, caller, store, conversation_id)
-    await store.conversations.delete(row.owner, row.id, caller.user)
+    if not await store.conversations.delete(row.owner, row.id, caller.user):
+        raise unknown_conversation(row.id, "conversation_id")
     return plain_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 

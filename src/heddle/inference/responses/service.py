@@ -50,8 +50,13 @@ async def find_conversation(store: Store, owner: str, name: str, param: str) -> 
     """A stored conversation; raises NotFound naming the field `param`."""
     row = await store.conversations.find(owner, name) if is_made_here("conv", name) else None
     if row is None:
-        raise NotFound(f"Conversation with id '{name[:100]}' not found.", param=param)
+        raise unknown_conversation(name, param)
     return row
+
+
+def unknown_conversation(name: str, param: str) -> NotFound:
+    """What is raised for a conversation that is not there, or not any more."""
+    return NotFound(f"Conversation with id '{name[:100]}' not found.", param=param)
 
 
 @dataclass(slots=True)
@@ -64,12 +69,12 @@ class Background:
     events: list[Json] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
-    is_cut: bool = False
+    is_ending: bool = False
 
     def cut(self, why: str | None = None) -> None:
-        """Cancel the work, once: a second time would cut what it does to end in order."""
-        if not self.is_cut:
-            self.is_cut = True
+        """Cancel the work, once, and not where it has failed: that would cut what it does to end in order."""
+        if not self.is_ending:
+            self.is_ending = True
             self.task.cancel(why)
 
     def add(self, events: Sequence[Json]) -> None:
@@ -252,16 +257,18 @@ class Responses:
                 async for events in steps:
                     one.add(events)
         except HeddleError as error:
+            one.is_ending = True
             one.add(answer.failure(error))
             await self._inference.end(running, error)
             await self._keep_failure(one)
         except asyncio.CancelledError as cancelled:
-            if cancelled.args == (CUT,):
-                one.add(answer.failure(HeddleError(CUT)))
             await self._inference.end(running, cancelled)
-            if cancelled.args == (CUT,):
+            # One that had been completed by then stays so.
+            if cancelled.args == (CUT,) and running.record.error is not None:
+                one.add(answer.failure(HeddleError(CUT)))
                 await self._keep_failure(one)
         except Exception as error:  # a fault of ours: the log gets the traceback, the client a failed response
+            one.is_ending = True
             logger.exception("response %s failed", response_id)
             one.add(answer.failure(HeddleError("Internal server error")))
             await self._inference.end(running, error)

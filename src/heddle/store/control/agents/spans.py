@@ -99,6 +99,14 @@ class _Identity(NamedTuple):
             found = found._replace(has_model=1)
         return found
 
+    def may_be_taken_back(self, span: AgentSpan) -> bool:
+        """True for a span that runs since one declared this, and declares something else."""
+        agent = (span.agent_name, span.agent_version or "", span.agent_id or "") if span.agent_name else _NOBODY
+        is_other = span.started_at == self.agent_at and agent != self.agent
+        return is_other or (
+            span.started_at == self.conversation_at and (span.conversation_id or "") != self.conversation
+        )
+
 
 class AgentSpans(AgentReads, AgentAggregates):
     """What can be done with agent spans; projects are internal ids, instants microseconds."""
@@ -137,8 +145,11 @@ def purge_older(connection: sa.Connection, project: str, before: int, limit: int
     return removed
 
 
-def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str]) -> None:
-    """Behind the removal of spans: say of their traces, and of the spans that stay, only what these say themselves."""
+def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str], *, keeps_names: bool = False) -> None:
+    """Behind the removal of spans: say of their traces, and of the spans that stay, only what these say themselves.
+
+    Which of them said the name of the conversation is not known; it goes too unless `keeps_names`.
+    """
     c, t = agent_spans.c, agent_traces.c
     gone = sa.and_(t.project == project, Listed(t.trace_id, list(traces)))
     said = {row.trace_id: row for row in connection.execute(sa.select(agent_traces).where(gone))}
@@ -149,8 +160,10 @@ def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str])
         spans.setdefault(row.trace_id, []).append(row)
     for trace, rows in spans.items():
         before = said[trace]
+        name = before.conversation_name if keeps_names else ""
         answered = (row for row in rows if row.operation_name in MODEL_OPERATIONS)
-        found = _Identity(has_model=int(any(row.input_tokens or row.output_tokens for row in answered)))
+        has_model = int(any(row.input_tokens or row.output_tokens for row in answered))
+        found = _Identity(conversation_name=name, has_model=has_model)
         for row in reversed(rows):
             if row.own & OWN_AGENT:
                 found = found._replace(agent=tuple(getattr(row, name) for name in AGENT), agent_at=row.started_at)
@@ -165,9 +178,10 @@ def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str])
             before.has_model,
         )
         mine = sa.and_(c.project == project, c.trace_id == trace)
-        named = sa.and_(mine, c.conversation_name == before.conversation_name)
-        connection.execute(sa.update(agent_spans).where(named).values({"conversation_name": ""}))
-        _spread(connection, (project, trace), old._replace(has_model=found.has_model, conversation_name=""), found)
+        if not keeps_names:
+            named = sa.and_(mine, c.conversation_name == before.conversation_name)
+            connection.execute(sa.update(agent_spans).where(named).values({"conversation_name": ""}))
+        _spread(connection, (project, trace), old._replace(has_model=has_model, conversation_name=name), found)
         newest = max(row.started_at for row in rows)
         _write_traces(connection, [(project, trace, *found.agent, *found[1:], newest)])
 
@@ -179,6 +193,9 @@ def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
         trace = (span.project, span.trace_id)
         newest[trace] = max(span.started_at, newest.get(trace, span.started_at))
     stored = _stored(connection, newest)
+    if taken_back := _take_back(connection, spans, stored):
+        others = {trace: identity for trace, identity in stored.items() if trace not in taken_back}
+        stored = others | _stored(connection, taken_back)
     known = {trace: stored.get(trace, _Identity()) for trace in newest}
     for span in spans:
         said = span.agent_name or span.conversation_id or span.conversation_name
@@ -194,6 +211,22 @@ def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
         if trace in stored:
             _spread(connection, trace, stored[trace], known[trace])
     _write_traces(connection, [(*trace, *known[trace].agent, *known[trace][1:], newest[trace]) for trace in changed])
+
+
+def _take_back(
+    connection: sa.Connection, spans: Iterable[AgentSpan], stored: Mapping[_Trace, _Identity]
+) -> list[_Trace]:
+    """Let go of what spans declared for their traces before and declare no more; returns these traces."""
+    c, none = agent_spans.c, _Identity()
+    doubtful = [span for span in spans if stored.get((span.project, span.trace_id), none).may_be_taken_back(span)]
+    found: list[_Trace] = []
+    for trace, ids in group_pairs(((span.project, span.trace_id), span.span_id) for span in doubtful).items():
+        declared = sa.and_(c.project == trace[0], c.trace_id == trace[1], Listed(c.span_id, ids))
+        declared = sa.and_(declared, c.own > 0, c.hidden == 0)
+        if connection.execute(sa.delete(agent_spans).where(declared)).rowcount:
+            renew_traces(connection, trace[0], [trace[1]], keeps_names=True)
+            found.append(trace)
+    return found
 
 
 def _stored(connection: sa.Connection, traces: Iterable[_Trace]) -> dict[_Trace, _Identity]:
