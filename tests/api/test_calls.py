@@ -440,9 +440,3 @@ def test_usage_of_a_trace_is_never_a_part_of_it(wire: Wire) -> None:
     refused = wire.client.post("/calls/usage", json={"project_id": wire.project, "call_ids": roots[:1], "limit": 4})
     assert refused.status_code == 413
     assert f"trace '{roots[0]}' has more calls than limit = 4" in refused.json()["reason"]
-    selected = {"project_id": wire.project, "filter": {"trace_ids": roots}}
-    assert len(wire.post("/trace/usage", filter=selected["filter"], limit=15)["call_usage"]) == 15
-    refused = wire.client.post("/trace/usage", json={**selected, "limit": 14})
-    assert refused.status_code == 413 and "more calls match than limit = 14" in refused.json()["reason"]
-    for path, chosen in (("/trace/usage", selected), ("/calls/usage", {"project_id": wire.project, "call_ids": roots})):
-        assert wire.client.post(path, json={**chosen, "limit": 2**63 - 1}).status_code == 200, path

@@ -82,15 +82,11 @@ class UsageRes(ResponseModel):
 
 @router.post("/trace/usage", response_model=UsageRes)
 async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> Response:
-    """Usage of the selected calls, each with its selected descendants; 413 for more of them than `limit`."""
+    """Usage of the selected calls, each with its selected descendants."""
     project = caller.open(body.project_id)
-    chosen, limit = filter_of(body.filter, project), not_negative(body.limit, "limit") or 0
-    query = CallsQuery(project, chosen, body.query, limit=limit + 1, retention=await retention_of(store, project))
+    chosen, limit = filter_of(body.filter, project), not_negative(body.limit, "limit")
+    query = CallsQuery(project, chosen, body.query, limit=limit, retention=await retention_of(store, project))
     rows = await store.calls.usage(query)
-    if len(rows) > limit:
-        raise TooLarge(
-            f"Request too large: more calls match than limit = {limit}; narrow `filter` or `query`, or raise `limit`"
-        )
     return await _answer(store, project, rows, [row.id for row in rows], body.include_costs)
 
 
