@@ -67,7 +67,9 @@ def test_a_saved_view_opens_by_its_name_which_no_other_gets(page: Page, made: Ju
 def test_a_run_shows_its_scores_and_every_prediction(page: Page, made: Judged) -> None:
     page.goto(f"/{made.project}/weave/evaluations/{made.runs['tuned']}")
     expect(page.get_by_role("heading", name="exact.correct")).to_be_visible()
-    expect(page.get_by_role("img", name="Distribution of exact.correct over the rows")).to_be_visible()
+    page.get_by_role("link", name="Distribution of exact.correct over the rows").press("Enter")
+    expect(page).to_have_url(re.compile("tab=predictions&measure=exact.correct&order=low"))
+    page.go_back()
     expect(page.get_by_text(re.compile("heddle eval run parcel-times"))).to_be_visible()
     look(page, "evaluation", narrow=True)
     page.get_by_role("tab", name="Predictions 40").click()

@@ -30,6 +30,18 @@ PARTS = """async (module) => {
     return texts;
 }"""
 """What an element shows one part of which fails when a count is even, beside an effect that fails at 2."""
+SELECTED = """async (module) => {
+    const { flush, h, signal } = await import(module);
+    const count = signal(0);
+    const value = () => h("i", h("u", "its value"), count.value);
+    const name = h("p", () => h("b", `the name ${count.value}`), " and ", value);
+    document.querySelector("main").append(name);
+    getSelection().setBaseAndExtent(name.querySelector("b").firstChild, 4, name.querySelector("u").firstChild, 3);
+    count.value = 1;
+    flush();
+    return [getSelection().toString(), name.innerText];
+}"""
+"""The text that is selected, from within one part to within another, after both were drawn again."""
 
 
 def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watched: Watched) -> None:
@@ -47,6 +59,7 @@ def test_a_part_that_fails_says_so_and_stops_no_other(page: Page, project: str, 
     assert script is not None
     module = script.replace("app.js", "lib/dom.js")
     texts = page.evaluate(PARTS, module)
+    assert page.evaluate(SELECTED, module) == ["name 1 and its", "the name 1 and its value1"]
     assert texts == ["start Cannot be shown: broken at 0 end", "start 1 end", "start Cannot be shown: broken at 2 end"]
     assert watched.take() == ["page error: broken at 0", "page error: no element at 2", "page error: broken at 2"]
 

@@ -338,10 +338,9 @@ export function shareBar(share, text, color = SERIES[0]) {
 
 /**
  * Vertical bars of counts: bins are {from, to, count, color}; for distributions.
- * @param {{bins: () => any[], label: string, height?: number, formatX?: (value: any) => string,
- *   onpick?: ((bin: any) => void)|null}} options
+ * @param {{bins: () => any[], label: string, height?: number, formatX?: (value: any) => string}} options
  */
-export function bars({ bins, label, height = 120, formatX = number, onpick = null }) {
+export function bars({ bins, label, height = 120, formatX = number }) {
   const svg = h("svg.chart", { role: "img", "aria-label": label, height, width: "100%" });
   const box = h("div.chartbox", svg);
   const width = widthOf(box);
@@ -355,9 +354,8 @@ export function bars({ bins, label, height = 120, formatX = number, onpick = nul
       const tall = (bin.count / most) * (height - 34);
       const left = 4 + index * step;
       return [
-        h("rect", { class: onpick ? "bar pick" : "bar", x: left + 1, y: height - 20 - tall,
-          width: Math.max(1, Math.min(80, step - 2)), height: tall, rx: 2, fill: bin.color ?? SERIES[0],
-          onclick: () => onpick?.(bin) }, h("title", `${formatX(bin.from)}: ${bin.count}`)),
+        h("rect.bar", { x: left + 1, y: height - 20 - tall,
+          width: Math.max(1, Math.min(80, step - 2)), height: tall, rx: 2, fill: bin.color ?? SERIES[0] }, h("title", `${formatX(bin.from)}: ${bin.count}`)),
         bin.count && counts ? h("text", { class: "axis", x: middle(index), y: height - 24 - tall,
           "text-anchor": "middle" }, bin.count) : null,
       ].filter(Boolean);

@@ -236,10 +236,39 @@ function slot(parent, make) {
     const focused = document.activeElement;
     const before = start.parentNode?.contains(focused) && isBetween(start, focused, end) ? controls(start, end) : [];
     const names = before.map(nameOf);
+    const selectAgain = keepSelected(start, end);
     while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
     end.before(fragment);
+    selectAgain?.();
     if (before.includes(focused)) successor(names, before.indexOf(focused), controls(start, end))?.focus({ preventScroll: true });
   });
+}
+
+/** What selects the text again that begins or ends between two markers, once that is drawn again; null without any. */
+function keepSelected(start, end) {
+  const selection = getSelection();
+  if (selection.isCollapsed) return null;
+  const edges = /** @type {[Node, number][]} */ ([[selection.anchorNode, selection.anchorOffset], [selection.focusNode, selection.focusOffset]]);
+  const places = edges.map(([node, offset]) => (isBetween(start, node, end) ? lengthTo(start, node, offset) : null));
+  return places.every((place) => place === null) ? null : () => {
+    const [from, to] = places.map((place, index) => (place === null ? edges[index] : textAt(start, place, end)));
+    if (from && to) selection.setBaseAndExtent(...from, ...to);
+  };
+}
+
+function lengthTo(start, node, offset) {
+  const range = new Range();
+  range.setStartAfter(start);
+  range.setEnd(node, offset);
+  return range.toString().length;
+}
+
+function textAt(start, place, end) {
+  const texts = document.createTreeWalker(start.parentNode, NodeFilter.SHOW_TEXT);
+  texts.currentNode = start;
+  for (let text; (text = /** @type {Text} */ (texts.nextNode())) && isBetween(start, text, end); place -= text.length)
+    if (place <= text.length) return /** @type {[Node, number]} */ ([text, place]);
+  return null;
 }
 
 /** What can have the focus between two markers. */

@@ -6,7 +6,7 @@ import { callsLink } from "../lib/filters.js";
 import { card, codeBlock, facts, refLink, tile } from "../lib/panels.js";
 import { failure, skeleton } from "../lib/parts.js";
 import { progressBar } from "../lib/progress.js";
-import { link, path, setQuery } from "../lib/router.js";
+import { link, path } from "../lib/router.js";
 import { datasetLink, measureLabel, runLink, versionText, written } from "../lib/runs.js";
 import { isScore, lessIsBetter, measuresInOrder } from "../lib/statistics.js";
 import { gateCommand } from "./evaluation_actions.js";
@@ -110,17 +110,17 @@ function distribution(name, totals) {
   const known = (totals?.values?.[name] ?? []).filter((value) => value !== null);
   const isTruth = !lessIsBetter(name) && known.every((value) => value === 0 || value === 1);
   const bins = isTruth ? truthBins(known) : numberBins(name, known);
-  const pick = () => setQuery({ tab: "predictions", measure: name, order: "low" }, false);
+  const chart = bars({
+    bins: () => bins,
+    label: `Distribution of ${measureLabel(name)} over the rows`,
+    height: 130,
+    formatX: (value) => String(Number(value.toPrecision(4))),
+  });
+  const search = new URLSearchParams({ tab: "predictions", measure: name, order: "low" });
   return card(
     measureLabel(name),
     h("b", written(name, totals?.means[name])),
-    bars({
-      bins: () => bins,
-      label: `Distribution of ${measureLabel(name)} over the rows`,
-      height: 130,
-      formatX: (value) => String(Number(value.toPrecision(4))),
-      onpick: pick,
-    }),
+    h("a", { href: `?${search}`, title: "Open its rows, the lowest first", style: { display: "block" } }, chart),
   );
 }
 
