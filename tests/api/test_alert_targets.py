@@ -148,6 +148,25 @@ def test_who_was_refused_is_mailed_again_alone(place: Place) -> None:
     assert place.mailed(project) == [receivers[:1], receivers[1:]]
 
 
+def test_a_message_to_a_target_that_was_removed_is_not_tried_for_a_day(place: Place) -> None:
+    project = "team/removed"
+    place.mail.refuse = 1
+    made = place.create(
+        project, [{"kind": "email", "to": ["ann@example.com"]}, {"kind": "webhook", "url": f"{place.url}/own"}]
+    )
+    alert = made.json()["alert"]
+    mail, webhook = alert["rule"]["targets"]
+
+    def message() -> Json:
+        return next((one for one in place.deliveries(project) if one["target"] == mail["id"]), {})
+
+    until(lambda: message().get("attempts") == 1, "the mail is refused")
+    body = {"project_id": project, "id": alert["id"], "name": "other", **alert["rule"], "targets": [webhook]}
+    assert place.client.post("/alerts/update", json=body).status_code == 200
+    until(lambda: message()["error"] == "the rule has this target no more", "it is tried again")
+    assert (message()["state"], message()["attempts"], message()["next_at"]) == ("failed", 1, None)
+
+
 def test_a_mail_for_nobody_who_is_still_a_receiver_is_delivered(place: Place) -> None:
     """It was tried twelve times, and then failed."""
     project, receivers = "team/changed", ["ann@example.com", "bob@ops.example.com"]

@@ -24,7 +24,7 @@ from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED, SUCCEEDED
 from heddle.store.control.feedback import Window
 from heddle.store.control.monitors import FIRING, LEASE_SECONDS, QUIET, AlertRow, DeliveryRow
-from heddle.trace.alerts.targets import send, targets_of
+from heddle.trace.alerts.targets import Target, send, targets_of
 from heddle.trace.calls.read import filter_of
 from heddle.trace.feedback.models import RUNNABLE
 from heddle.trace.stats import cost_of_sums
@@ -344,28 +344,29 @@ class Sender(Runner[DeliveryRow]):
 
     async def _work(self, attempt: Attempt[DeliveryRow]) -> None:
         delivery = attempt.job
-        problem = await self._send(delivery)
-        delivery.attempts += 1
-        delivery.error = problem
-        if problem is None:
+        row = await self._alerts.read(delivery.project, delivery.alert_id)
+        target = targets_of(row.rule).get(delivery.target) if row is not None else None
+        if row is None or target is None:
+            delivery.error, is_last = "the rule has this target no more", True
+        else:
+            delivery.error = await self._send(row, target, delivery)
+            delivery.attempts += 1
+            is_last = delivery.attempts >= ATTEMPTS
+        if delivery.error is None:
             await self._rows.finish(delivery, SUCCEEDED, times.now())
             self._count("delivered")
-        elif delivery.attempts >= ATTEMPTS:
+        elif is_last:
             await self._rows.finish(delivery, FAILED, times.now())
             self._count("given_up")
             self.logger.warning(
-                "a message of alert %s was not delivered and will not be retried: %s", delivery.alert_id, problem
+                "a message of alert %s was not delivered and will not be retried: %s", delivery.alert_id, delivery.error
             )
         else:
             pause = min(FIRST_PAUSE * 2 ** (delivery.attempts - 1), LONGEST_PAUSE)
             await self._rows.put_back(delivery, times.now() + pause * times.SECOND)
             self._count("put_off")
 
-    async def _send(self, delivery: DeliveryRow) -> str | None:
-        row = await self._alerts.read(delivery.project, delivery.alert_id)
-        target = targets_of(row.rule).get(delivery.target) if row is not None else None
-        if row is None or target is None:
-            return "the rule has this target no more"
+    async def _send(self, row: AlertRow, target: Target, delivery: DeliveryRow) -> str | None:
         try:
             return await send(self._settings, row, target, delivery)
         except HeddleError as error:
