@@ -47,7 +47,9 @@ By hand, with the same questions; there are no automated tests for these.
 | aider | `aider-chat` 0.86.2 | asks: answer, stream |
 | aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
 | BAML | `baml-py` 0.226.3 | asks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`: answer, stream, error |
+| BeeAI | `beeai-framework` 0.1.85 | asks: answer, stream, tools, structure, error; its OpenInference spans |
 | browser-use | `browser-use` 0.13.14 | its `ChatOpenAI` asks: answer, structure, error |
+| CAMEL | `camel-ai` 0.2.90 | asks: answer, stream, tools, structure, error; its OpenInference spans |
 | Claude Agent SDK | `claude-agent-sdk` 0.2.189 | its spans and records: tree, chat, tokens, cost, thread, user |
 | deepeval | `deepeval` 4.3.1 | asks as model and as embedding: answer, embedding, error |
 | distilabel | `distilabel` 1.5.3 | asks: answer, several, a pipeline, error |

@@ -434,6 +434,24 @@ CLIENTS: Sequence[Client] = (
         limits=NO_SESSIONS,
     ),
     traces(
+        "VoltAgent",
+        "@voltagent/core @ai-sdk/openai-compatible zod @opentelemetry/exporter-trace-otlp-http @opentelemetry/sdk-trace-base",
+        "voltagent_traces.js",
+        "forecaster > (Memory Context Read, llmgeneratetext, Persist User Message, get_weather, Persist Conversation Steps, Persist Assistant Message, Persist Conversation Steps, Persist Assistant Message); lost! > (Memory Context Read, llmgeneratetext!, Persist User Message)",
+        limits={
+            "messages": "spans of its requests have no answers",
+            "tokens": "the span of a request has only the tokens of its last step",
+            "cost": "the span of a request has only the tokens of its last step",
+        },
+    ),
+    traces(
+        "Braintrust",
+        "braintrust[otel] openai",
+        "braintrust_traces.py",
+        "weather > (Chat Completion, get_weather, Chat Completion); Chat Completion!",
+        limits={"thread": "it has no notion of a thread"},
+    ),
+    traces(
         "Genkit",
         "genkit @genkit-ai/compat-oai @opentelemetry/sdk-trace-base@1.25.1 @opentelemetry/exporter-trace-otlp-http@0.52.1",
         "genkit_traces.js",

@@ -462,3 +462,56 @@ def test_llama_index_has_requests_in_events(is_nested: bool) -> None:
     response = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "done"}]}
     assert (agent.input_messages, agent.output_messages) == ([*HELLO, response], HI)
     assert agent.tool_definitions == text([TOOL])
+
+
+def volt(kind: str | None, **others: Any) -> Json:
+    """Attributes of a span of VoltAgent; the run of an agent has no type."""
+    run = {"entity.type": "agent", "entity.name": "helper", "user.id": "ann", "conversation.id": "s1"}
+    typed = {} if kind is None else {"span.type": kind}
+    return (
+        run | typed | {name.replace("__", "."): value for name, value in others.items()} | {"voltagent.operation_id": 1}
+    )
+
+
+def test_voltagent_has_runs_requests_and_tools() -> None:
+    run = volt(None, input="hello", output="hi", ai__model__name="m", ai__response__finish_reason="stop")
+    agent = seen(span_of(run))
+    assert (agent.operation_name, agent.agent_name, agent.conversation_id) == ("invoke_agent", "helper", "s1")
+    assert (agent.input_messages, agent.output_messages, agent.finish_reasons) == (HELLO, HI, ["stop"])
+    start, end = call_of(run | {"usage.prompt_tokens": 14})
+    assert (start.inputs, end.output, end.usage) == ('{"input":"hello"}', '"hi"', [])
+    counts = {"llm.usage.prompt_tokens": 7, "llm.usage.completion_tokens": 2, "llm.usage.cached_tokens": 3}
+    request = volt("llm", llm__model="m", llm__messages=text(ASKED)) | {"llm.messages.count": 1} | counts
+    stored = request | {"llm.messages": {"count": 1, "0": ASKED[0]}}
+    for attributes in (request, stored):
+        agent = seen(span_of(attributes))
+        assert (agent.operation_name, agent.agent_name, agent.input_messages) == ("chat", None, HELLO)
+        assert (agent.input_tokens, agent.output_tokens, agent.cache_read_input_tokens) == (7, 2, 3)
+    values = {"input": '{"a": 1}', "output": "done", "tool.name": "add", "span.label": "add"}
+    tool = seen(span_of(volt("tool", tool__parameters="{}") | values))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+
+
+@pytest.mark.parametrize("is_nested", [True, False], ids=["attributes", "JSON text"])
+def test_braintrust_has_requests_and_tools(is_nested: bool) -> None:
+    metadata = {"model": "m", "temperature": 0.5, "user_id": "ann", "tools": [TOOL]}
+    counts = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_cached_tokens": 3}
+    of_request: Json = {}
+    for name, value in (
+        ("span_attributes", {"type": "llm", "name": "Chat"}),
+        ("metadata", metadata),
+        ("metrics", counts),
+    ):
+        flat = {f"braintrust.{name}.{key}": item for key, item in value.items()}
+        of_request |= flat if is_nested else {f"braintrust.{name}": text(value)}
+    values = {"braintrust.input_json": text(ASKED), "braintrust.output_json": text([{"message": ANSWERED[0]}])}
+    agent = seen(span_of(of_request | values))
+    assert (agent.operation_name, agent.request_model, agent.request_temperature) == ("chat", "m", 0.5)
+    assert (agent.input_tokens, agent.output_tokens, agent.cache_read_input_tokens) == (7, 2, 3)
+    assert (agent.input_messages, agent.output_messages, agent.tool_definitions) == (HELLO, HI, text([TOOL]))
+    start, end = call_of(of_request | values | {"braintrust.scores": text({"good": 1})})
+    assert (start.display_name, start.user, end.usage[0].prompt) == ("Chat", "ann", 7)
+    assert orjson.loads(start.attributes)["scores"] == {"good": 1}
+    of_tool = {"braintrust.span_attributes": text({"type": "tool", "name": "add"})}
+    tool = seen(span_of(of_tool | {"braintrust.input": '{"a": 1}', "braintrust.output": "done"}))
+    assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")

@@ -81,8 +81,8 @@ KINDS = {
 _JSON_TEXTS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
 """Attributes that are always JSON texts."""
 _SESSION, _ERROR, _PLAIN = "session.id", "error.type", "text/plain"
-_ANSWER, _ABOUT_ANSWER = "gen_ai.output.messages", "ai.response"
-"""Where both stand, the second one has details of the provider (Vercel AI SDK 7)."""
+_ANSWERS, _ABOUT_ANSWER = frozenset(("gen_ai.output.messages", "output")), "ai.response"
+"""Where one of the first stands too, the other one has details of the provider (Vercel AI SDK 7, VoltAgent)."""
 _EVENTS = frozenset().union(*(one.events for one in CONVENTIONS))
 """Span events by which a convention is known."""
 _SPELLINGS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -250,7 +250,7 @@ def _made(span: OtelSpan) -> _Plan:
         tuple((one, select_rows(one.fields, keys)) for one in known),
         tuple(key for key in keys if key not in mapped and not key.startswith(prefixes)),
         some({name: (name,) for name in INPUTS}),
-        some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or _ANSWER not in keys}),
+        some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or _ANSWERS.isdisjoint(keys)}),
         some(ATTRIBUTES),
         some(USAGE),
         some(OTHERS),

@@ -4,16 +4,17 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL
+from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL, VOLTAGENT
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.google import ADK, GENKIT
-from heddle.trace.otel.conventions.platforms import AGENTOPS, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
+from heddle.trace.otel.conventions.platforms import AGENTOPS, BRAINTRUST, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 from heddle.trace.otel.conventions.rag import HAYSTACK, LLAMA_INDEX
 
 CONVENTIONS: tuple[Convention, ...] = (
     WEAVE,
     VERCEL,
+    VOLTAGENT,
     OPENLLMETRY,
     OPENINFERENCE,
     LOGFIRE,
@@ -34,6 +35,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     AGENTOPS,
     PROMPTFOO,
     DEEPEVAL,
+    BRAINTRUST,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

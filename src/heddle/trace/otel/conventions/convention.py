@@ -257,6 +257,11 @@ def _lists(node: Any) -> Any:
     return {key: _lists(value) for key, value in node.items()}
 
 
+def object_below(attributes: Mapping[str, Any], name: str) -> Json:
+    """An object that was sent as attributes of its own, or as JSON text."""
+    return as_object(nest_attributes(attributes, f"{name}.") or attributes.get(name))
+
+
 COMMON: Mapping[str, tuple[str, ...]] = {"user": ("user.id", "enduser.id")}
 """What every span may say, whatever wrote it."""
 ContextRows = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]

@@ -1,6 +1,7 @@
-"""Frameworks with conventions of their own: the Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, Claude Code."""
+"""Frameworks with conventions of their own: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Claude Code."""
 
 from heddle.trace.otel.conventions.convention import (
+    OPERATIONS,
     Convention,
     offer,
     to_count,
@@ -313,6 +314,66 @@ AG2 = Convention(
 
 Tokens: those of the GenAI conventions, cached tokens inside; `record_usage` repeats those of the request beside it. Its
 other kinds (history compaction, a subtask's sum) may be the only record of what they count.
+"""
+
+
+_VOLT_TYPE, _VOLT_ENTITY = "span.type", "entity.type"
+_VOLT_MESSAGES = "llm.messages"
+_VOLT_OPERATIONS = {**OPERATIONS, "scorer": "evaluator", "workflow-step": "agent_step"}
+
+
+def _derive_voltagent(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation; spans below the run of an agent or a workflow repeat what they are part of."""
+    kind = span.attributes.get(_VOLT_TYPE) or span.attributes.get(_VOLT_ENTITY)
+    offer(into, "operation_name", _VOLT_OPERATIONS.get(str(kind)))
+    if into.operation_name == "invoke_agent":
+        offer(into, "agent_name", to_text(span.attributes.get("entity.name")))
+
+
+def _messages_voltagent(span: OtelSpan, into: AgentSpan) -> None:
+    """What a model was asked, and what an agent was asked and answered."""
+    values = span.attributes
+    if into.operation_name == "chat":
+        asked = parse_json(values.get(_VOLT_MESSAGES))
+        # A stored span has the numbered messages beside `llm.messages.count`.
+        listed = objects(list(asked.values()) if isinstance(asked, dict) else asked)
+        offer(into, "input_messages", messages_of(listed, "user"))
+    elif into.operation_name == "invoke_agent":
+        offer(into, "input_messages", read_request(values.get(_HELD)))
+        offer(into, "output_messages", read_answer(values.get(_GAVE)))
+
+
+VOLTAGENT = Convention(
+    "voltagent",
+    {
+        "request_model": ("llm.model", "ai.model.name"),
+        "provider_name": ("llm.provider", "ai.model.provider"),
+        "request_temperature": ("llm.temperature", "ai.model.temperature"),
+        "request_max_tokens": ("llm.max_output_tokens", "ai.model.max_tokens"),
+        "request_top_p": ("llm.top_p", "ai.model.top_p"),
+        "input_tokens": ("llm.usage.prompt_tokens",),
+        "output_tokens": ("llm.usage.completion_tokens",),
+        "cache_read_input_tokens": ("llm.usage.cached_tokens",),
+        "reasoning_tokens": ("llm.usage.reasoning_tokens",),
+        "finish_reasons": ("llm.finish_reason", "ai.response.finish_reason"),
+        "conversation_id": ("conversation.id",),
+        "system_instructions": ("agent.instructions",),
+        "tool_name": ("tool.name",),
+        "tool_call_id": ("tool.call.id",),
+        "tool_description": ("tool.description",),
+    },
+    more=(_VOLT_TYPE, _VOLT_ENTITY, _VOLT_MESSAGES),
+    # All of its attributes could be anybody's.
+    marks=frozenset({"voltagent.operation_id"}),
+    scopes=("@voltagent/",),
+    context={"display_name": ("span.label",)},
+    tool=(_HELD, _GAVE),
+    derive=_derive_voltagent,
+    messages=_messages_voltagent,
+)
+"""VoltAgent: attributes of general names; its spans of requests have no answer.
+
+Tokens: those of requests, cached tokens inside; of a run with tools its one span has only those of the last step.
 """
 
 

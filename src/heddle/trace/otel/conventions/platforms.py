@@ -1,4 +1,4 @@
-"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo, DeepEval."""
+"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo, DeepEval, Braintrust."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from heddle.trace.otel.conventions.convention import (
     Convention,
     Fields,
     fill_from,
+    object_below,
     offer,
     offer_name,
     to_json_text,
@@ -15,8 +16,8 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.conversation.messages import read_answer, read_request
-from heddle.wire.conversation.parts import arguments_of, as_object, parse_json
-from heddle.wire.spans import AgentSpan
+from heddle.wire.conversation.parts import arguments_of, as_object, first_of, parse_json
+from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
 
 def _say(into: AgentSpan, given: Any, came: Any) -> None:
@@ -229,4 +230,63 @@ DEEPEVAL = Convention(
 """DeepEval: `confident.*` of spans that are made by hand, and beside what its instrumentations write.
 
 Tokens: as the program counts them.
+"""
+
+
+_BT = "braintrust."
+_BT_TYPE, _BT_METADATA, _BT_METRICS = _BT + "span_attributes", _BT + "metadata", _BT + "metrics"
+_BT_INPUTS, _BT_OUTPUTS = (_BT + "input_json", _BT + "input"), (_BT + "output_json", _BT + "output")
+_BT_OPERATIONS = {**OPERATIONS, "score": "evaluator"}
+_BT_COUNTS: Fields = {
+    "input_tokens": ("prompt_tokens",),
+    "output_tokens": ("completion_tokens",),
+    "reasoning_tokens": ("completion_reasoning_tokens",),
+    "cache_read_input_tokens": ("prompt_cached_tokens",),
+    "cache_creation_input_tokens": ("prompt_cache_creation_tokens",),
+}
+
+
+def _derive_braintrust(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type as an operation; model, settings and tokens out of the objects that hold them."""
+    about, metadata = (object_below(span.attributes, name) for name in (_BT_TYPE, _BT_METADATA))
+    offer(into, "operation_name", _BT_OPERATIONS.get(str(about.get("type"))))
+    offer_name(into, to_text(about.get("name")) or span.name)
+    if into.operation_name in MODEL_OPERATIONS:
+        offer(into, "request_model", to_text(metadata.get("model")))
+        fill_from(PARAMETERS, metadata, into)
+        fill_from(_BT_COUNTS, object_below(span.attributes, _BT_METRICS), into)
+
+
+def _messages_braintrust(span: OtelSpan, into: AgentSpan) -> None:
+    """What a model was asked, offered and answered; what a tool was given and gave."""
+    given, came = (first_of(span.attributes, names) for names in (_BT_INPUTS, _BT_OUTPUTS))
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", to_json_text(given))
+        offer(into, "tool_call_result", to_json_text(came))
+    elif into.operation_name == "chat":
+        offer(into, "tool_definitions", to_json_text(object_below(span.attributes, _BT_METADATA).get("tools")))
+    _say(into, given, came)
+
+
+BRAINTRUST = Convention(
+    "braintrust",
+    {},
+    more=(_BT_TYPE, _BT_METADATA, _BT_METRICS, _BT + "context_json", _BT + "parent"),
+    prefixes=(_BT,),
+    scopes=("braintrust",),
+    context={
+        "user": (_BT_METADATA + ":user_id", _BT_METADATA + ".user_id"),
+        "tags": (_BT + "tags",),
+        "metadata": (_BT_METADATA, _BT_METADATA + "."),
+        "display_name": (_BT_TYPE + ":name", _BT_TYPE + ".name"),
+    },
+    details={"expected": (_BT + "expected_json", _BT + "expected"), "scores": (_BT + "scores",)},
+    roots=frozenset({"braintrust"}),
+    steps=tuple(zip(_BT_INPUTS, _BT_OUTPUTS, strict=True)),
+    derive=_derive_braintrust,
+    messages=_messages_braintrust,
+)
+"""Braintrust: `braintrust.*` of spans that are made by hand or by its SDKs, objects as JSON text or as attributes.
+
+Tokens: `metrics` of a request to a model, cached tokens inside; sums of other spans are not read.
 """

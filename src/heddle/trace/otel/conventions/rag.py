@@ -5,7 +5,7 @@ from typing import Any
 from heddle.trace.otel.conventions.convention import (
     Convention,
     fill_from,
-    nest_attributes,
+    object_below,
     offer,
     offer_details,
     to_json_text,
@@ -129,9 +129,9 @@ def _derive_llama_index(span: OtelSpan, into: AgentSpan) -> None:
     if _LLAMA_ASKED not in told:
         return
     offer(into, "operation_name", "chat")
-    settings = _below(told[_LLAMA_ASKED], "model_dict")
+    settings = object_below(told[_LLAMA_ASKED], "model_dict")
     offer(into, "request_model", to_text(settings.get("model_name", settings.get("model"))))
-    answer = _below(told.get(_LLAMA_ANSWERED, {}), "response")
+    answer = object_below(told.get(_LLAMA_ANSWERED, {}), "response")
     raw = as_object(answer.get("raw"))
     usage = as_object(raw.get("usage"))
     offer(into, "response_model", to_text(raw.get("model")))
@@ -146,16 +146,11 @@ def _messages_llama_index(span: OtelSpan, into: AgentSpan) -> None:
         if event.name == _LLAMA_ASKED:
             given = objects(as_list(event.attributes.get("messages")))
             offer(into, "input_messages", [one for told in given for one in _llama_index_messages(told)])
-            offered = as_list(_below(event.attributes, "additional_kwargs").get("tools"))
+            offered = as_list(object_below(event.attributes, "additional_kwargs").get("tools"))
             offer(into, "tool_definitions", to_json_text(offered or None))
         elif event.name == _LLAMA_ANSWERED:
-            said = as_object(_below(event.attributes, "response").get("message"))
+            said = as_object(object_below(event.attributes, "response").get("message"))
             offer(into, "output_messages", messages_of(_parsed(said), "assistant"))
-
-
-def _below(attributes: Json, name: str) -> Json:
-    """An object that was sent as attributes of its own, or as JSON text."""
-    return as_object(nest_attributes(attributes, f"{name}.") or attributes.get(name))
 
 
 def _parsed(said: Json) -> Json:
