@@ -119,7 +119,8 @@ def test_who_reads_everything_takes_turns_with_others_who_do(rows: int, counts: 
     stored = FeedbackRows(executor)
 
     async def run() -> list[str]:
-        row = {column.name: "{}" for column in feedback.c if not (column.nullable or column.primary_key)} | {"project": PROJECT}
+        required = (column.name for column in feedback.c if not (column.nullable or column.primary_key))
+        row = dict.fromkeys(required, "{}") | {"project": PROJECT}
         await stored.create([{**row, "id": f"{number:05}", "created_at": number} for number in range(rows)])
         executor.counts = {False: 0, True: 0}
         found = await stored.query(PROJECT, RowRequest(["id"]))
