@@ -12,6 +12,12 @@ from tests.support.server import HeddleProcess
 from tests.support.webhooks import Receiver, receiving
 from tests.ui.support import Watched, look
 
+_TOP = """cell => [0.3, 0.5, 0.8].map((share) => {
+    const { left, top, width, height } = cell.getBoundingClientRect();
+    return cell.contains(document.elementFromPoint(left + share * width, top + height / 2));
+})"""
+"""Whether a cell lies on top, at three places of it."""
+
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[tuple[Receiver, str]]:
@@ -97,6 +103,11 @@ def test_a_rule_is_made_fires_is_changed_paused_and_deleted(
     expect(row).to_contain_text("75.0 %")
     expect(row).to_contain_text("Error rate > 20.0 % over 1 hour · op ask")
     look(page, "alerts", narrow=True)
+    page.set_viewport_size({"width": 390, "height": 860})
+    box = page.get_by_role("region", name="Rules")
+    page.get_by_role("button", name="Delete Too many errors").scroll_into_view_if_needed()
+    assert row.get_by_role("cell").first.evaluate(_TOP) == [True] * 3
+    page.set_viewport_size({"width": 1440, "height": 860})
     page.get_by_role("button", name="Send a test message for").click()
     expect(page.get_by_role("table", name="Messages").get_by_role("row", name="test")).to_contain_text("delivered")
     expect(page.get_by_role("table", name="Messages").get_by_role("row", name="firing")).to_contain_text("75.0 %")
@@ -106,8 +117,12 @@ def test_a_rule_is_made_fires_is_changed_paused_and_deleted(
     page.get_by_label("Over the last").select_option("1 day")
     page.get_by_role("button", name="Save").click()
     expect(row).to_contain_text("over 1 day")
-    page.get_by_role("button", name="Pause Too many errors").click()
+    page.set_viewport_size({"width": 390, "height": 860})
+    box.evaluate("box => { box.scrollLeft = 100; }")
+    page.get_by_role("button", name="Pause Too many errors").evaluate("button => button.click()")
     expect(row).to_contain_text("paused")
+    assert box.evaluate("box => box.scrollLeft") == 100
+    page.set_viewport_size({"width": 1440, "height": 860})
     page.get_by_role("button", name="Delete Too many errors").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_role("heading", name="No alerts yet")).to_be_visible()

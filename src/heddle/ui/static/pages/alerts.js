@@ -1,5 +1,5 @@
 // Alerts: rules that watch a metric of the calls, the last result of each, and the messages that were sent.
-import { h, onCleanup } from "../lib/dom.js";
+import { computed, h, onCleanup } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { int } from "../lib/format.js";
 import { empty, tabs } from "../lib/panels.js";
@@ -19,6 +19,7 @@ export default function Alerts() {
   const timer = setInterval(() => document.visibilityState === "visible" && !state.busy.peek() && state.reload(), REFRESH);
   onCleanup(() => clearInterval(timer));
   const alerts = () => state.data.value?.alerts ?? [];
+  const hasRules = computed(() => (state.data.value === null ? null : alerts().length > 0));
   const firing = () => alerts().filter((alert) => alert.enabled && alert.state === "firing").length;
   return h(
     "div.page",
@@ -42,7 +43,10 @@ export default function Alerts() {
             () =>
               h(
                 "div",
-                loaded(state, ({ alerts: rules }) => (rules.length ? rulesView(rules, state.reload) : nothing(state.reload))),
+                // The table is made once, and stays scrolled while the rules are asked for again and again.
+                loaded({ ...state, data: hasRules }, (isThere) =>
+                  isThere ? rulesView(alerts, state.reload) : nothing(state.reload),
+                ),
               ),
           ],
           ["messages", "Messages", () => messagesView(alerts)],

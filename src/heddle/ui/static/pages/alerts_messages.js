@@ -1,5 +1,5 @@
 // The messages about alerts, and how sending each went; the server keeps them for 30 days.
-import { h, onCleanup } from "../lib/dom.js";
+import { computed, h, onCleanup } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { dialog } from "../lib/dialog.js";
 import { ago, int, when } from "../lib/format.js";
@@ -19,6 +19,8 @@ const EVENTS = { "alert.firing": ["firing", "error"], "alert.resolved": ["resolv
 export function messagesView(alerts) {
   const from = () => Math.max(0, Number(query("from")) || 0);
   const state = resource(() => ["/alerts/deliveries/query", { id: query("alert"), limit: PAGE + 1, offset: from() }]);
+  const shown = () => state.data.value?.deliveries ?? [];
+  const hasMessages = computed(() => (state.data.value === null ? null : shown().length > 0));
   const isPending = () => state.data.peek()?.deliveries.some((entry) => entry.state === "pending");
   const timer = setInterval(() => isPending() && !state.busy.peek() && state.reload(), REFRESH);
   onCleanup(() => clearInterval(timer));
@@ -34,17 +36,18 @@ export function messagesView(alerts) {
     ),
     h(
       "div",
-      loaded(state, ({ deliveries }) =>
-        deliveries.length
+      loaded({ ...state, data: hasMessages }, (isThere) =>
+        isThere
           ? [
-              messageTable(deliveries.slice(0, PAGE), alerts),
-              from() || deliveries.length > PAGE
-                ? pager(
-                    `${int(from() + 1)} to ${int(from() + Math.min(PAGE, deliveries.length))}`,
-                    () => (from() ? () => turn(-PAGE) : null),
-                    () => (deliveries.length > PAGE ? () => turn(PAGE) : null),
-                  )
-                : null,
+              messageTable(() => shown().slice(0, PAGE), alerts),
+              () =>
+                from() || shown().length > PAGE
+                  ? pager(
+                      `${int(from() + 1)} to ${int(from() + Math.min(PAGE, shown().length))}`,
+                      () => (from() ? () => turn(-PAGE) : null),
+                      () => (shown().length > PAGE ? () => turn(PAGE) : null),
+                    )
+                  : null,
             ]
           : empty({
               title: "No messages",
@@ -95,7 +98,7 @@ function messageTable(deliveries, alerts) {
     h(
       "div.tablebox",
       { tabindex: 0, role: "region", "aria-label": "Messages" },
-      table({ columns: () => columns, rows: () => deliveries, key: (entry) => entry.id, label: "Messages", onopen: show }),
+      table({ columns: () => columns, rows: deliveries, key: (entry) => entry.id, label: "Messages", onopen: show }),
     ),
   );
 }

@@ -16,7 +16,7 @@ import { testTargets } from "./alerts_targets.js";
 /** The table of rules, those that fire first. */
 export function rulesView(alerts, reload) {
   const rank = (alert) => (!alert.enabled ? 2 : alert.state === "firing" ? 0 : 1);
-  const rows = [...alerts].sort((one, other) => rank(one) - rank(other) || one.name.localeCompare(other.name));
+  const rows = () => [...alerts()].sort((one, other) => rank(one) - rank(other) || one.name.localeCompare(other.name));
   const columns = [
     { key: "state", label: "State", width: "104px", render: stateBadge },
     { key: "name", label: "Alert", width: "44%", class: "alertname", render: nameCell },
@@ -43,7 +43,7 @@ export function rulesView(alerts, reload) {
   ];
   const made = table({
     columns: () => columns,
-    rows: () => rows,
+    rows,
     key: (alert) => alert.id,
     label: "Alerts",
     onopen: (alert) => editAlert(alert, reload),
