@@ -192,6 +192,10 @@ export function skeleton(rows = 6) {
   return h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: rows }, () => h("i")));
 }
 
+/** Says where a list shows only its first rows; `total` is null where nobody knows how many there are. */
+export const cutNote = (most, total = null) =>
+  h("span.dim", `The first ${most.toLocaleString("en")}${total === null ? "" : ` of ${total.toLocaleString("en")}`}`);
+
 /**
  * A field to search with; it follows `value()`, `oninput` gets the text `pause` ms after the last key, `label` names it.
  * @param {string} label

@@ -3,7 +3,7 @@ import { h } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { ago, int, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, chip, loaded, page, searchBox, title } from "../lib/parts.js";
+import { button, chip, cutNote, loaded, page, searchBox, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -73,7 +73,7 @@ function list(all) {
   const sort = (key) => setQuery({ sort: order().key === key && !order().descending ? `-${key}` : key });
   return [
     h("div.bar-of-tools", searchBox("Search datasets", () => query("q") ?? "", (text) => setQuery({ q: text })),
-      all.length === MOST && h("span.dim", `the newest ${int(MOST)}`)),
+      all.length === MOST && cutNote(MOST)),
     h("div.tablebox.datasetlist", { tabindex: 0, role: "region", "aria-label": "Datasets" },
       table({ resizable: true, columns: () => columns, rows: shown, key: (row) => row.object_id, label: "Datasets", href, order, onsort: sort })),
   ];

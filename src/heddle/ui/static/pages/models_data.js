@@ -38,7 +38,6 @@ function keepAbort(error) {
 export const addressOf = (model, step = null) =>
   `wandb-artifact:///${model.entity}/${model.project}/${model.name}${step === null ? "" : `:step${step}`}`;
 
-/** The checkpoints of a trained model, newest first. */
-export async function checkpointsOf(id, abort) {
-  return (await get(`/v1/preview/models/${encodeURIComponent(id)}/checkpoints?limit=100&order=desc`, abort)).data;
-}
+/** The checkpoints of a trained model, newest first: {data, has_more}. */
+export const checkpointsOf = (id, abort) =>
+  get(`/v1/preview/models/${encodeURIComponent(id)}/checkpoints?limit=100&order=desc`, abort);

@@ -4,7 +4,7 @@ import { resource, send } from "../lib/data.js";
 import { attempt, confirm } from "../lib/dialog.js";
 import { ago, bytes, int, number, when } from "../lib/format.js";
 import { copyButton, empty } from "../lib/panels.js";
-import { button, loaded } from "../lib/parts.js";
+import { button, cutNote, loaded } from "../lib/parts.js";
 import { link, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -72,7 +72,8 @@ function checkpoints(model, reload) {
         copyButton(() => addressOf(model), "Copy address"),
       ),
     ),
-    loaded(state, (list) => (list.length ? checkpointTable(model, list, reload) : h("p.dim", "No checkpoints yet."))),
+    loaded(state, ({ data, has_more: isCut }) =>
+      data.length ? [checkpointTable(model, data, reload), isCut && cutNote(data.length)] : h("p.dim", "No checkpoints yet.")),
   );
 }
 

@@ -3,7 +3,7 @@ import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { get, resource, send } from "../lib/data.js";
 import { ago, int, money, percent, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, header, icon, loaded, searchBox, title } from "../lib/parts.js";
+import { button, cutNote, header, icon, loaded, searchBox, title } from "../lib/parts.js";
 import { rejections } from "../lib/rejections.js";
 import { config, go, link, query, setQuery, siteLink } from "../lib/router.js";
 import { table } from "../lib/table.js";
@@ -93,7 +93,7 @@ function list(all) {
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
-      () => (matching.value.length > MOST ? h("span.dim", `The first ${MOST} of ${int(matching.value.length)}`) : null),
+      () => (matching.value.length > MOST ? cutNote(MOST, matching.value.length) : null),
     ),
     h(
       "div.tablebox",

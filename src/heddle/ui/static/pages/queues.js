@@ -4,7 +4,7 @@ import { lines, postProject, resource } from "../lib/data.js";
 import { attempt } from "../lib/dialog.js";
 import { ago, int, parseRef, percent, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, chip, loaded, page, searchBox, title } from "../lib/parts.js";
+import { button, chip, cutNote, loaded, page, searchBox, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -64,7 +64,8 @@ function list(all) {
       queue.done < queue.total ? "Annotate" : "Open") },
   ];
   return [
-    h("div.bar-of-tools", searchBox("Search queues", () => query("q") ?? "", (text) => setQuery({ q: text }))),
+    h("div.bar-of-tools", searchBox("Search queues", () => query("q") ?? "", (text) => setQuery({ q: text })),
+      all.length === MOST && cutNote(MOST)),
     h("div.tablebox.queuelist", { tabindex: 0, role: "region", "aria-label": "Annotation queues" },
       table({ columns: () => columns, rows: shown, key: (queue) => queue.id, label: "Annotation queues", href })),
   ];

@@ -4,7 +4,7 @@ import { get, resource } from "../lib/data.js";
 import { spark } from "../lib/chart.js";
 import { ago, duration, int, number, secondsBetween, when } from "../lib/format.js";
 import { codeBlock, empty } from "../lib/panels.js";
-import { button, dot, header, icon, loaded, searchBox, title } from "../lib/parts.js";
+import { button, cutNote, dot, header, icon, loaded, searchBox, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -65,6 +65,7 @@ function list(models, selection) {
         () => query("q") ?? "",
         (text) => setQuery({ q: text }),
       ),
+      () => (matching().length > MOST ? cutNote(MOST, matching().length) : null),
     ),
     h(
       "div.tablebox",
