@@ -69,6 +69,7 @@ By hand, with the same questions; there are no automated tests for these.
 | pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
 | promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
 | pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
+| Spring AI | 2.0, by its documentation | its spans, written by hand: tree, tokens, thread, tools; no messages |
 | verifiers | `verifiers` 0.4.0 | its evaluation client asks all three interfaces: answer, stream, error |
 | @ai-sdk/openai-compatible | `ai` 7.0.173 | asks: answer, stream, tools, structure, error; its spans: messages |
 | @langfuse/openai, @langfuse/otel | 5.11.1 | its spans: tree, messages, chat, tokens, cost, thread, user, error |
