@@ -44,6 +44,7 @@ By hand, with the same questions; there are no automated tests for these.
 | client | version | works |
 |---|---|---|
 | any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
+| agno: OpenAIResponses | `agno` 3.1.10 | asks `/v1/responses`: answer, stream, tools, structure |
 | aider | `aider-chat` 0.86.2 | asks: answer, stream |
 | aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
 | BAML | `baml-py` 0.226.3 | asks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`: answer, stream, error |
@@ -60,16 +61,20 @@ By hand, with the same questions; there are no automated tests for these.
 | langroid | `langroid` 0.69.16 | asks: answer, stream, tools, error |
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
 | lm-eval: local-chat-completions | `lm-eval` 0.4.13 | asks: answer |
+| LibreChat, LangChain4j, Spring AI | requests written by hand | ask: answer, stream, tools, structure |
 | litellm: proxy | `litellm[proxy]` 1.110.2 | asks all three interfaces; its spans: messages, cost, user, error |
 | llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
 | mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
 | mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error |
 | mlflow.genai.evaluate | `mlflow` 3.17.2 | its spans: messages, tokens, cost; scores stay in MLflow |
+| Open WebUI | requests written by hand | models, stream, titles; images and files are a 400 on models of text |
 | opencode | `opencode-ai` 1.18.33 | asks: answer, stream, thread |
 | pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
 | promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
 | pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
+| Spring AI | 2.0, by its documentation | its spans, written by hand: tree, tokens, thread, tools; no messages |
 | verifiers | `verifiers` 0.4.0 | its evaluation client asks all three interfaces: answer, stream, error |
+| VoltAgent | `@voltagent/core` 2.10.0 | asks: answer, stream, tools, structure, error |
 | @ai-sdk/openai-compatible | `ai` 7.0.173 | asks: answer, stream, tools, structure, error; its spans: messages |
 | @langfuse/openai, @langfuse/otel | 5.11.1 | its spans: tree, messages, chat, tokens, cost, thread, user, error |
 | @arizeai/openinference-instrumentation-openai | 4.2.7 | its spans: tree, messages, chat, tokens, thread, user |

@@ -85,6 +85,11 @@ def test_reasoning_tokens_are_kept() -> None:
     assert (entry["completion_tokens"], entry["reasoning_tokens"]) == (30, 12)
 
 
+def test_a_span_without_an_end_has_no_duration() -> None:
+    (start,), (end,), _ = packed(span(1, end_time_unix_nano=0))
+    assert end.ended_at == start.started_at > 0
+
+
 def test_spans_without_tokens_report_none() -> None:
     _, end, _, entry = one(**{"http.method": "GET"})
     assert set(entry.values()) == {None} and end.usage == []

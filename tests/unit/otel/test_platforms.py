@@ -515,3 +515,29 @@ def test_braintrust_has_requests_and_tools(is_nested: bool) -> None:
     of_tool = {"braintrust.span_attributes": text({"type": "tool", "name": "add"})}
     tool = seen(span_of(of_tool | {"braintrust.input": '{"a": 1}', "braintrust.output": "done"}))
     assert (tool.tool_name, tool.tool_call_arguments, tool.tool_call_result) == ("add", '{"a":1}', "done")
+
+
+def test_spring_ai_has_clients_tools_and_searches() -> None:
+    """As its documentation describes them: every value a text, the operation `framework` but for models."""
+    framework = {"gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
+    run = framework | {"spring.ai.kind": "chat_client", "spring.ai.chat.client.conversation.id": "s1"}
+    agent = seen(span_of(run))
+    assert (agent.operation_name, agent.conversation_id) == ("invoke_workflow", "s1")
+    called = {"spring.ai.tool.definition.name": "add", "spring.ai.tool.call.arguments": '{"a": 1}'}
+    of_tool = framework | {"spring.ai.kind": "tool_call", "spring.ai.tool.call.result": '"done"'} | called
+    start, end = call_of(of_tool)
+    assert (start.display_name, start.inputs, end.output) == ("add", '{"a":1}', '"done"')
+    found = {"db.vector.query.content": "hello", "db.vector.query.response.documents": '["hi"]'}
+    search = {"spring.ai.kind": "vector_store", "db.operation.name": "query"} | found
+    start, end = call_of(search)
+    assert (seen(span_of(search)).operation_name, start.inputs, end.output) == (
+        "retrieval",
+        '{"input":"hello"}',
+        '["hi"]',
+    )
+
+
+def test_a_request_of_spring_ai_that_failed_has_the_model_that_was_asked() -> None:
+    models = {"gen_ai.request.model": "m", "gen_ai.response.model": "none", "gen_ai.operation.name": "chat"}
+    agent = seen(span_of(models, scope="org.springframework.boot"))
+    assert (agent.operation_name, agent.request_model, agent.response_model) == ("chat", "m", "m")

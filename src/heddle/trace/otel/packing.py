@@ -66,7 +66,8 @@ class SpanPacker:
         self.agents: list[AgentSpan] = []
 
     def add(self, span: OtelSpan, setting: Setting) -> None:
-        """Pack one span."""
+        """Pack one span; one without an end has no duration."""
+        span.end = span.end or span.start
         tree, texts = expand(span.attributes)
         if setting.convert_refs is not None:
             tree = setting.convert_refs(tree)

@@ -81,8 +81,8 @@ KINDS = {
 _JSON_TEXTS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
 """Attributes that are always JSON texts."""
 _SESSION, _ERROR, _PLAIN = "session.id", "error.type", "text/plain"
-_ANSWERS, _ABOUT_ANSWER = frozenset(("gen_ai.output.messages", "output")), "ai.response"
-"""Where one of the first stands too, the other one has details of the provider (Vercel AI SDK 7, VoltAgent)."""
+_ANSWER, _ABOUT_ANSWER = "gen_ai.output.messages", "ai.response"
+"""Where both stand, the second one has details of the provider (Vercel AI SDK 7)."""
 _EVENTS = frozenset().union(*(one.events for one in CONVENTIONS))
 """Span events by which a convention is known."""
 _SPELLINGS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -236,6 +236,10 @@ def _made(span: OtelSpan) -> _Plan:
     known = [one for one in CONVENTIONS if one.is_of(span)]
     mapped = frozenset({_SESSION, _ERROR}).union(*(one.keys | one.shared for one in known))
     prefixes = tuple(prefix for one in known for prefix in one.prefixes)
+    filled = frozenset(name for one in known for names in one.fields.values() for name in names)
+    about_answer = [key for key in keys if key.startswith(_ABOUT_ANSWER)]
+    # Beside `output` such fields alone (VoltAgent's reason to finish) are no answer.
+    has_answer = _ANSWER in keys or ("output" in keys and filled.issuperset(about_answer))
     beginnings = {".".join(path[:end]) for path in map(split_key, keys) for end in range(1, len(path) + 1)}
 
     def some(table: Mapping[str, tuple[str, ...]]) -> Paths:
@@ -250,7 +254,7 @@ def _made(span: OtelSpan) -> _Plan:
         tuple((one, select_rows(one.fields, keys)) for one in known),
         tuple(key for key in keys if key not in mapped and not key.startswith(prefixes)),
         some({name: (name,) for name in INPUTS}),
-        some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or _ANSWERS.isdisjoint(keys)}),
+        some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or not has_answer}),
         some(ATTRIBUTES),
         some(USAGE),
         some(OTHERS),

@@ -4,7 +4,16 @@ Tokens are normalised: `input_tokens` has the cached tokens inside, and each con
 """
 
 from heddle.trace.otel.conventions.convention import Convention
-from heddle.trace.otel.conventions.frameworks import AG2, CLAUDE_CODE, LIVEKIT, MASTRA, PIPECAT, VERCEL, VOLTAGENT
+from heddle.trace.otel.conventions.frameworks import (
+    AG2,
+    CLAUDE_CODE,
+    LIVEKIT,
+    MASTRA,
+    PIPECAT,
+    SPRING_AI,
+    VERCEL,
+    VOLTAGENT,
+)
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.google import ADK, GENKIT
 from heddle.trace.otel.conventions.platforms import AGENTOPS, BRAINTRUST, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
@@ -15,6 +24,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     WEAVE,
     VERCEL,
     VOLTAGENT,
+    SPRING_AI,
     OPENLLMETRY,
     OPENINFERENCE,
     LOGFIRE,

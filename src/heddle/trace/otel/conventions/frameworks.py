@@ -1,4 +1,4 @@
-"""Frameworks with conventions of their own: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Claude Code."""
+"""Frameworks with own conventions: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Spring AI, Claude Code."""
 
 from heddle.trace.otel.conventions.convention import (
     OPERATIONS,
@@ -374,6 +374,41 @@ VOLTAGENT = Convention(
 """VoltAgent: attributes of general names; its spans of requests have no answer.
 
 Tokens: those of requests, cached tokens inside; of a run with tools its one span has only those of the last step.
+"""
+
+
+_SPRING_KIND, _SPRING_TOOL = "spring.ai.kind", "spring.ai.tool."
+_SPRING_OPERATIONS = {"chat_client": "invoke_workflow", "advisor": "agent_step", "tool_call": "execute_tool"}
+_QUERY, _REQUESTED, _RESPONDED = "db.vector.query.", "gen_ai.request.model", "gen_ai.response.model"
+
+
+def _derive_spring(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, which is always named `framework`; the model of a request without a response, named `none`."""
+    values = span.attributes
+    kind = values.get(_SPRING_KIND)
+    found = "retrieval" if values.get("db.operation.name") == "query" else _SPRING_OPERATIONS.get(str(kind))
+    offer(into, "operation_name", found if kind else None)
+    if values.get(_RESPONDED) == "none":
+        offer(into, "response_model", to_text(values.get(_REQUESTED)))
+
+
+SPRING_AI = Convention(
+    "spring_ai",
+    {
+        "conversation_id": ("spring.ai.chat.client.conversation.id",),
+        "tool_name": (_SPRING_TOOL + "definition.name",),
+        "tool_description": (_SPRING_TOOL + "definition.description",),
+    },
+    more=(_SPRING_KIND,),
+    scopes=("org.springframework.",),
+    context={"display_name": (_SPRING_TOOL + "definition.name",)},
+    tool=(_SPRING_TOOL + "call.arguments", _SPRING_TOOL + "call.result"),
+    steps=((_QUERY + "content", _QUERY + "response.documents"),),
+    derive=_derive_spring,
+)
+"""Spring AI: the GenAI conventions for requests to models, whose messages it does not send; every value is a text.
+
+Tokens: those of the GenAI conventions; cached tokens are not told.
 """
 
 
