@@ -3,8 +3,10 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +19,9 @@ from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
 from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
-from heddle.store.base import ControlGroups
+from heddle.store import base
+from heddle.store.base import ControlGroups, Store
+from heddle.store.blobs.base import Named
 from heddle.store.control.coordination import ADAPTERS, LIMITS, MONITORS, SUCCEEDED, Changes, Leases, leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
@@ -532,3 +536,27 @@ def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest
 
 async def _is(condition: Callable[[], bool]) -> bool:
     return condition()
+
+
+def test_files_are_removed_by_one_at_a_time(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def name_none(*_: Sequence[str]) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(base, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ControlGroups, "named_blobs", name_none, raising=False)
+    steps: list[int] = []
+
+    def remove(number: int, named: Named) -> None:
+        steps.append(number)
+        for _ in range(20):
+            named([])
+        steps.append(number)
+
+    async def main() -> None:
+        async with two.open() as servers:
+            removals = enumerate((*servers, *servers))
+            await asyncio.gather(*(Store._remove_blobs(cast(Store, s), partial(remove, n)) for n, s in removals))
+            assert steps[::2] == steps[1::2] and sorted(steps[::2]) == [0, 1, 2, 3]
+            assert await servers[0].leases._executor.read(lambda c: c.execute(sa.select(leases)).all()) == []
+
+    asyncio.run(main())

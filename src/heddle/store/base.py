@@ -6,11 +6,11 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.errors import HeddleError, NotFound
+from heddle.errors import HeddleError, NotFound, Unavailable
 from heddle.store.blobs.base import Blobs, Named
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.annotation_queues import AnnotationQueues
@@ -84,6 +84,7 @@ class ControlGroups:
         self.control = executor
         instance = Instance(is_shared)
         self.leases = Leases(executor, instance)
+        self._removing = asyncio.Lock()
         self.changes = Changes(executor, instance)
         self.meters = Meters(executor, instance)
         self.redaction = Redaction(executor)
@@ -149,6 +150,8 @@ logger = logging.getLogger("heddle.store")
 ORPHAN_SECONDS = 3600.0
 SETTLE_SECONDS = 60.0
 """From the moment that a blob is durable to that at which something names it; half of it is ample."""
+_REMOVING: Final = "remove files"
+_REMOVING_SECONDS, _POLL_SECONDS = 300.0, 1.0
 UPKEEP_SECONDS = 2.0
 TIDY_SECONDS = 1800
 _SHARE = 20
@@ -388,7 +391,7 @@ class Store(ControlGroups, ABC):
         """Write what waits and close every connection."""
 
     @abstractmethod
-    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+    async def named_blobs(self, keys: Sequence[str]) -> set[str]:
         """Which of these blobs something names."""
 
     @abstractmethod
@@ -411,24 +414,38 @@ class Store(ControlGroups, ABC):
 
         Young ones, which somebody may be about to name, are waited for.
         """
-        removed, young = await self._ask(lambda named: self.blobs.purge(named, SETTLE_SECONDS))
+        removed, young = await self._remove_blobs(lambda named: self.blobs.purge(named, SETTLE_SECONDS))
         if young:
             await asyncio.sleep(SETTLE_SECONDS + 1)
-            removed += (await self._ask(lambda named: self.blobs.purge(named, SETTLE_SECONDS)))[0]
+            removed += (await self._remove_blobs(lambda named: self.blobs.purge(named, SETTLE_SECONDS)))[0]
         return removed
 
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
-        return await self._ask(lambda named: self.blobs.collect(named, ORPHAN_SECONDS))
+        return await self._remove_blobs(lambda named: self.blobs.collect(named, ORPHAN_SECONDS))
 
-    async def _ask(self, work: Callable[[Named], T]) -> T:
-        """Do something in a thread that asks which blobs are named."""
+    async def _remove_blobs(self, work: Callable[[Named], T]) -> T:
+        """Remove blobs in a thread that asks which are named; raises Unavailable after it slept too long.
+
+        One at a time on all servers: what one moves to the trash, another that looked before would delete at once.
+        """
         loop = asyncio.get_running_loop()
 
-        def ask(keys: Sequence[str]) -> set[str]:
-            return asyncio.run_coroutine_threadsafe(self._named_blobs(keys), loop).result()
+        async def find_named(keys: Sequence[str]) -> set[str]:
+            if not await self.leases.take(_REMOVING, _REMOVING_SECONDS):
+                raise Unavailable("Another server has begun to remove files")
+            return await self.named_blobs(keys)
 
-        return await asyncio.to_thread(work, ask)
+        def ask(keys: Sequence[str]) -> set[str]:
+            return asyncio.run_coroutine_threadsafe(find_named(keys), loop).result()
+
+        async with self._removing:
+            while not await self.leases.take(_REMOVING, _REMOVING_SECONDS):
+                await asyncio.sleep(_POLL_SECONDS)
+            try:
+                return await asyncio.to_thread(work, ask)
+            finally:
+                await self.leases.give_back(_REMOVING)
 
     def _read_text(self, key: str) -> str:
         """The JSON text in a blob; of one that is gone, what is missing, so that all other calls are still answered."""

@@ -173,7 +173,7 @@ class ScaleStore(Store):
             raise Unavailable("The store of calls is currently read-only")
         await asyncio.to_thread(self.blobs.ping)
 
-    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+    async def named_blobs(self, keys: Sequence[str]) -> set[str]:
         def work(connection: sa.Connection) -> set[str]:
             return named_blobs(connection, keys) | set(pending_calls.read_blobs(connection))
 

@@ -92,9 +92,10 @@ class Leases(Repository):
         if self.instance.is_shared and connection.execute(sa.select(c.name).where(mine)).first() is None:
             raise Unavailable(f"The task {name!r} may have been taken over by another server")
 
-    async def give_back(self) -> None:
-        """Let go of every name of this server, as it stops."""
-        await self._execute(leases.delete().where(leases.c.owner == self.instance.owner))
+    async def give_back(self, *names: str) -> None:
+        """Let go of some names of this server; of all of them, as it stops, where none is given."""
+        mine = [leases.c.owner == self.instance.owner, *([leases.c.name.in_(names)] if names else [])]
+        await self._execute(leases.delete().where(*mine))
 
 
 ADAPTERS: Final = "adapters"

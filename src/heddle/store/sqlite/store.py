@@ -37,6 +37,13 @@ from heddle.wire.calls import COLUMNS
 
 logger = logging.getLogger("heddle.store")
 CONTROL_READERS = 2
+_OF_CALLS = sa.text("SELECT blob FROM call_files WHERE blob IN :keys").bindparams(sa.bindparam("keys", expanding=True))
+
+
+def named_in_file(connection: sa.Connection, keys: Sequence[str]) -> set[str]:
+    """Which of these blobs something in a database file names."""
+    of_calls = connection.execute(_OF_CALLS, {"keys": list(keys)}).scalars()
+    return named_blobs(connection, keys) | set(of_calls)
 
 
 class SqliteControl:
@@ -194,13 +201,8 @@ class SqliteStore(Store):
     async def compact(self) -> None:
         await self._control.compact()
 
-    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
-        def named(session: Session) -> set[str]:
-            marks = ",".join("?" * len(keys))
-            of_calls = session.raw.execute(f"SELECT blob FROM call_files WHERE blob IN ({marks})", keys)
-            return named_blobs(session.control, keys) | {row[0] for row in of_calls}
-
-        return await self._readers.read(named)
+    async def named_blobs(self, keys: Sequence[str]) -> set[str]:
+        return await self._readers.read(lambda session: named_in_file(session.control, keys))
 
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
