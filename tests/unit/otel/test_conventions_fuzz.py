@@ -148,6 +148,7 @@ def test_any_value_of_any_attribute_gives_an_agent_span_in_form(span: OtelSpan) 
         assert isinstance(one["role"], str)
         assert all(isinstance(part, dict) for part in one["parts"])
         for part in one["parts"]:
+            assert isinstance(part.get("type"), str | None)
             if part.get("type") in ("text", "reasoning"):
                 assert isinstance(part["content"], str)
     for field in ("operation_name", "provider_name", "request_model", "conversation_id", "tool_call_arguments"):

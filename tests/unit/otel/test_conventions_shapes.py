@@ -520,7 +520,7 @@ def test_openinference_leaves_calls_of_tools_to_the_body() -> None:
     assert other.input_messages[1] == {"role": "assistant", "parts": []}, "a body of other messages fills nothing"
 
 
-_BLOCKS = [{"type": "text"}, {"type": "reasoning", "content": 1}, {"type": "reasoning"}]
+_BLOCKS = [{"type": "text"}, {"type": "reasoning", "content": 1}, {"type": "reasoning"}, {"type": {"a": 1}}]
 
 
 @pytest.mark.parametrize(
@@ -543,15 +543,16 @@ _BLOCKS = [{"type": "text"}, {"type": "reasoning", "content": 1}, {"type": "reas
     ],
     ids=["haystack", "genkit", "google_adk"],
 )
-def test_blocks_that_lack_their_text_are_read_as_far_as_they_go(attributes: Json) -> None:
+def test_blocks_without_a_text_or_a_type_are_read_as_far_as_they_go(attributes: Json) -> None:
     agent = of(attributes)
     parts = [
         {"type": "text", "content": ""},
         {"type": "reasoning", "content": "1"},
         {"type": "reasoning", "content": ""},
+        {"type": "text", "content": '{"type":{"a":1}}'},
     ]
     assert [one["parts"] for one in (*agent.input_messages, *agent.output_messages)] == [parts, parts]
-    assert (agent.system_instructions, agent.reasoning_content) == ([""], "1")
+    assert (agent.system_instructions, agent.reasoning_content) == (["", parts[3]["content"]], "1")
 
 
 @pytest.mark.parametrize("key", ["9" * 5000, "a." * 3000 + "a"], ids=["a number of 5000 digits", "3001 levels"])

@@ -180,8 +180,11 @@ def has_results(content: list[Any]) -> bool:
 
 
 def part_of(block: Json) -> Json:
-    """One block of any library as a part."""
-    kind = str(block.get("type") or block.get("kind") or "")
+    """One block of any library as a part; one whose type is no text is a text itself."""
+    told = block.get("type")
+    if not isinstance(told, str | None):
+        return text_part(as_text(block))
+    kind = told or str(block.get("kind") or "")
     if not kind:
         return _untyped(block)
     if kind in TEXTS:
