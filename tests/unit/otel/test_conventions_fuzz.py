@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.trace.otel import conventions
-from heddle.trace.otel.span import OtelSpan
+from heddle.trace.otel.reading import read
+from heddle.trace.otel.span import OtelSpan, expand
 from tests.support.otel import RECORDINGS, event_of, recorded, seen, span_of
 from tests.support.selection import examples
 
@@ -28,13 +29,20 @@ _INNER = [
     "1",
     "x.y",
     "00",
+    "9" * 5000,
+    "a." * 3000,
 ]
 NAMES = sorted(
     set().union(*(one.keys | one.shared for one in conventions.CONVENTIONS))
     | {prefix + tail for one in conventions.CONVENTIONS for prefix in one.prefixes for tail in _INNER}
+    | {f"braintrust.{name}.{tail}" for name in ("metadata", "metrics", "span_attributes") for tail in _INNER}
 )
 EVENTS = ["gen_ai.user.message", "gen_ai.choice", "gen_ai.content.prompt", "gen_ai.tool.message", "exception"]
-EVENTS.append("gen_ai.client.inference.operation.details")
+EVENTS += ["gen_ai.client.inference.operation.details", "LLMChatStartEvent", "LLMChatEndEvent"]
+EVENT_NAMES = [
+    f"{name}.{tail}" for name in ("model_dict", "response", "additional_kwargs", "message") for tail in _INNER
+]
+EVENT_NAMES += ["model_dict", "additional_kwargs.tools", "response.message.blocks", "response.raw.usage"]
 KEYS = [
     "role",
     "content",
@@ -72,11 +80,27 @@ KEYS = [
     "json_schema",
     "toolCallId",
     "candidates_token_count",
+    "replies",
+    "last_message",
+    "meta",
+    "usage",
+    "tool_call_result",
+    "origin",
+    "toolRequest",
+    "toolResponse",
+    "media",
+    "reasoning",
+    "totalTokens",
+    "raw",
+    "blocks",
+    "additional_kwargs",
+    "type.name",
 ]
 WORDS = [
     "", "user", "tool", "assistant", "thinking", "text", "tool_use", "tool_result", "reasoning", "[", "{", "[{", "null",
     '"a"', "12", "-1", "1e400", "nan", "AGENT", "LLM", "tool", '[{"type": 1}]', '{"role": null}', "[[[1]]]",
-    "ai.toolCall", "gen_ai.choice", "message",
+    "ai.toolCall", "gen_ai.choice", "message", "system", "model", "llm", "agent", "OpenAIChatGenerator", "chat_client",
+    '[{"role": "system", "content": [{"type": "text"}]}]', '[{"content": [{"type": "reasoning", "content": 1}]}]',
 ]  # fmt: skip
 leaves = st.one_of(
     st.none(),
@@ -97,15 +121,19 @@ events = st.lists(
     st.builds(
         event_of,
         st.sampled_from(EVENTS),
-        st.dictionaries(st.sampled_from([*KEYS, "message.content", "exception.type", *NAMES]), values, max_size=4),
+        st.dictionaries(
+            st.sampled_from([*KEYS, *EVENT_NAMES, "message.content", "exception.type", *NAMES]), values, max_size=4
+        ),
     ),
     max_size=2,
 )
 spans = st.builds(
     span_of,
     attributes,
-    st.sampled_from(["step", "agent run", "ai.toolCall x"]),
-    st.sampled_from(["", "logfire"]),
+    st.sampled_from(
+        ["step", "agent run", "ai.toolCall x", "generate", "haystack.agent.run", "haystack.agent.step.llm"]
+    ),
+    st.sampled_from(["", "logfire", "braintrust", "@voltagent/core", "org.springframework.ai"]),
     events,
 )
 
@@ -113,12 +141,14 @@ spans = st.builds(
 @settings(max_examples=examples(150), deadline=None)
 @given(spans)
 def test_any_value_of_any_attribute_gives_an_agent_span_in_form(span: OtelSpan) -> None:
+    read(span, expand(span.attributes)[0], "project")
     agent = seen(span)
     orjson.dumps(asdict(agent))
     for one in (*agent.input_messages, *agent.output_messages):
         assert isinstance(one["role"], str)
         assert all(isinstance(part, dict) for part in one["parts"])
         for part in one["parts"]:
+            assert isinstance(part.get("type"), str | None)
             if part.get("type") in ("text", "reasoning"):
                 assert isinstance(part["content"], str)
     for field in ("operation_name", "provider_name", "request_model", "conversation_id", "tool_call_arguments"):

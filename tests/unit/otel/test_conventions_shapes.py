@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from heddle.trace.otel.conventions.convention import nest_attributes
 from heddle.trace.otel.reading import KINDS
 from heddle.wire.conversation.call import of_call
 from heddle.wire.spans import AgentSpan
@@ -517,3 +518,45 @@ def test_openinference_leaves_calls_of_tools_to_the_body() -> None:
     assert agent.output_messages == [{"role": "assistant", "parts": [CALL], "finish_reason": "tool_calls"}]
     other = of(numbered | {"input.value": text({"messages": asked[:1]})})
     assert other.input_messages[1] == {"role": "assistant", "parts": []}, "a body of other messages fills nothing"
+
+
+_BLOCKS = [{"type": "text"}, {"type": "reasoning", "content": 1}, {"type": "reasoning"}, {"type": {"a": 1}}]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {
+            "haystack.component.type": "OpenAIChatGenerator",
+            "haystack.component.input": text({"messages": [{"role": "system", "content": _BLOCKS}]}),
+            "haystack.component.output": text({"replies": [{"role": "assistant", "content": _BLOCKS}]}),
+        },
+        {
+            "genkit:metadata:subtype": "model",
+            "genkit:input": text({"messages": [{"role": "system", "content": _BLOCKS}]}),
+            "genkit:output": text({"message": {"role": "model", "content": _BLOCKS}}),
+        },
+        {
+            "gcp.vertex.agent.llm_request": text({"contents": [{"role": "system", "parts": _BLOCKS}]}),
+            "gcp.vertex.agent.llm_response": text({"content": {"role": "model", "parts": _BLOCKS}}),
+        },
+    ],
+    ids=["haystack", "genkit", "google_adk"],
+)
+def test_blocks_without_a_text_or_a_type_are_read_as_far_as_they_go(attributes: Json) -> None:
+    agent = of(attributes)
+    parts = [
+        {"type": "text", "content": ""},
+        {"type": "reasoning", "content": "1"},
+        {"type": "reasoning", "content": ""},
+        {"type": "text", "content": '{"type":{"a":1}}'},
+    ]
+    assert [one["parts"] for one in (*agent.input_messages, *agent.output_messages)] == [parts, parts]
+    assert (agent.system_instructions, agent.reasoning_content) == (["", parts[3]["content"]], "1")
+
+
+@pytest.mark.parametrize("key", ["9" * 5000, "a." * 3000 + "a"], ids=["a number of 5000 digits", "3001 levels"])
+def test_keys_that_no_list_or_object_can_have_are_names(key: str) -> None:
+    assert nest_attributes({f"model_dict.{key}": 1}, "model_dict.") == {key: 1}
+    asked = event_of("LLMChatStartEvent", {f"model_dict.{key}": 1, "model_dict.model": "m"})
+    assert of({}, events=[asked]).request_model == "m"

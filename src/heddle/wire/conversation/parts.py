@@ -147,7 +147,11 @@ def parts_of(content: Any) -> list[Json]:
         content = [content]
     if not isinstance(content, list):
         return [text_part(as_text(content))]
-    return [found for block in content for found in _parts(block)]
+    return [
+        part_of(block) if isinstance(block, dict) else text_part(as_text(block))
+        for block in content
+        if block not in (None, "")
+    ]
 
 
 def blocks_of(content: Any) -> Any:
@@ -175,27 +179,29 @@ def has_results(content: list[Any]) -> bool:
     )
 
 
-def _parts(block: Any) -> Iterable[Json]:
-    if not isinstance(block, dict):
-        return [text_part(as_text(block))] if block not in (None, "") else []
-    kind = str(block.get("type") or block.get("kind") or "")
+def part_of(block: Json) -> Json:
+    """One block of any library as a part; one whose type is no text is a text itself."""
+    told = block.get("type")
+    if not isinstance(told, str | None):
+        return text_part(as_text(block))
+    kind = told or str(block.get("kind") or "")
     if not kind:
-        return [_untyped(block)]
+        return _untyped(block)
     if kind in TEXTS:
         said = as_text(block.get("content", block.get("text", "")))
-        return [reasoning_part(said) if block.get("thought") is True else text_part(said)]
+        return reasoning_part(said) if block.get("thought") is True else text_part(said)
     if kind in THOUGHTS:
-        return [reasoning_part(_thought(block))]
+        return reasoning_part(_thought(block))
     if kind in CALLS:
-        return [_tool_call(block)]
+        return _tool_call(block)
     if kind in RESULTS:
-        return [_tool_result(block)]
+        return _tool_result(block)
     if kind == "function" and isinstance(block.get("function"), dict):
         # Langtrace has the entries of `tool_calls` for content.
-        return [call_of(block)]
+        return call_of(block)
     if kind == "refusal":
-        return [refusal_part(as_text(block.get("refusal", block.get("content", ""))))]
-    return [block]
+        return refusal_part(as_text(block.get("refusal", block.get("content", ""))))
+    return block
 
 
 def _untyped(block: Json) -> Json:

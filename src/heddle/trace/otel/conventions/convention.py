@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from heddle.trace.otel.span import OtelSpan
+from heddle.trace.otel.span import OtelSpan, split_key
 from heddle.wire.conversation.parts import as_list, as_object, as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
@@ -19,6 +19,8 @@ Fields = Mapping[str, tuple[str, ...]]
 Rows = tuple[tuple[str, Callable[[Any], Any], tuple[str, ...]], ...]
 _INT64 = 2**63
 _MOST = 2**53
+_MOST_DIGITS = 9
+"""Longer numbers are names, no indices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +233,15 @@ def offer_details(into: AgentSpan, usage: Json) -> None:
 def nest_attributes(attributes: Mapping[str, Any], prefix: str) -> Any:
     """What stands below a dotted prefix, as nested objects; objects with the keys 0, 1, ... become lists.
 
-    `branch({"a.0.b": 1, "a.0.c": 2}, "a.")` is `[{"b": 1, "c": 2}]`; an index that is missing leaves no hole. None
-    without any such key.
+    `nest_attributes({"a.0.b": 1, "a.0.c": 2}, "a.")` is `[{"b": 1, "c": 2}]`; an index that is missing leaves no hole.
+    None without any such key.
     """
     tree: Json = {}
     start = len(prefix)
     for key, value in attributes.items():
         if key.startswith(prefix):
             node = tree
-            *path, last = key[start:].split(".")
+            *path, last = split_key(key[start:])
             for name in path:
                 below = node.get(name)
                 if not isinstance(below, dict):
@@ -252,7 +254,7 @@ def nest_attributes(attributes: Mapping[str, Any], prefix: str) -> Any:
 def _lists(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    if node and all(key.isdecimal() for key in node):
+    if node and all(key.isdecimal() and len(key) <= _MOST_DIGITS for key in node):
         return [_lists(node[key]) for key in sorted(node, key=int)]
     return {key: _lists(value) for key, value in node.items()}
 

@@ -1,7 +1,5 @@
 """Google's frameworks: the Agent Development Kit, and Genkit."""
 
-from typing import Any
-
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
     Convention,
@@ -19,9 +17,10 @@ from heddle.wire.conversation.parts import (
     as_text,
     call_part,
     objects,
+    part_of,
+    parts_of,
     reasoning_part,
     result_part,
-    text_part,
 )
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
@@ -67,22 +66,10 @@ def _messages_adk(span: OtelSpan, into: AgentSpan) -> None:
 
 
 def _content(content: Json) -> Json:
-    parts = [_part(part) for part in objects(content.get("parts"))]
+    parts = parts_of(objects(content.get("parts")))
     role = "assistant" if content.get("role") == "model" else str(content.get("role") or "user")
     answers = bool(parts) and all(part.get("type") == "tool_call_response" for part in parts)
     return {"role": "tool" if answers else role, "parts": parts}
-
-
-def _part(part: Json) -> Json:
-    call, came = part.get("function_call"), part.get("function_response")
-    if isinstance(call, dict):
-        return call_part(call.get("id"), call.get("name"), call.get("args"))
-    if isinstance(came, dict):
-        return result_part(came.get("id"), came.get("response"))
-    said: Any = part.get("text")
-    if isinstance(said, str):
-        return reasoning_part(said) if part.get("thought") else text_part(said)
-    return part
 
 
 ADK = Convention(
@@ -176,12 +163,11 @@ def _genkit_part(part: Json) -> Json:
         return call_part(call.get("ref"), call.get("name"), call.get("input"))
     if isinstance(came, dict):
         return result_part(came.get("ref"), came.get("output"))
-    for name, make in (("text", text_part), ("reasoning", reasoning_part)):
-        if isinstance(said := part.get(name), str):
-            return make(said)
+    if isinstance(thought := part.get("reasoning"), str):
+        return reasoning_part(thought)
     if isinstance(media := part.get("media"), dict):
         return {"type": "image_url", "image_url": {"url": str(media.get("url", ""))}}
-    return part
+    return part_of(part)
 
 
 GENKIT = Convention(

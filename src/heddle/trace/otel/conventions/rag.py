@@ -21,9 +21,9 @@ from heddle.wire.conversation.parts import (
     first_of,
     objects,
     parse_json,
+    part_of,
     reasoning_part,
     result_part,
-    text_part,
 )
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
@@ -101,7 +101,7 @@ def _haystack_part(part: Json) -> Json:
         return result_part(as_object(came.get("origin")).get("id"), came.get("result"))
     if thought:
         return reasoning_part(as_text(thought.get("reasoning_text")))
-    return text_part(part["text"]) if isinstance(part.get("text"), str) else part
+    return part_of(part)
 
 
 HAYSTACK = Convention(
