@@ -37,8 +37,9 @@ _BUSY_SECONDS = 15
 class DirectExecutor:
     """An Executor (see control/repository.py) that opens the file for each piece of work."""
 
-    def __init__(self, database: Path) -> None:
-        self._engine = sa.create_engine("sqlite://", creator=partial(_open, database), poolclass=sa.pool.NullPool)
+    def __init__(self, database: Path, *, is_read_only: bool = False) -> None:
+        opened = partial(_open, database, is_read_only)
+        self._engine = sa.create_engine("sqlite://", creator=opened, poolclass=sa.pool.NullPool)
 
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:  # noqa: ARG002
         with self._engine.begin() as connection:
@@ -49,10 +50,11 @@ class DirectExecutor:
             return work(connection)
 
 
-def _open(database: Path) -> sqlite3.Connection:
-    raw = connect(database, timeout=_BUSY_SECONDS)
+def _open(database: Path, is_read_only: bool) -> sqlite3.Connection:
+    raw = connect(database, is_read_only=is_read_only, timeout=_BUSY_SECONDS)
     add_functions(raw)
-    row_checksums.watch(raw)
+    if not is_read_only:
+        row_checksums.watch(raw)
     return raw
 
 

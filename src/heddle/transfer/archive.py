@@ -124,13 +124,12 @@ class ArchiveWriter:
         self.manifest.blobs += 1
         self.manifest.blob_bytes += size
 
-    def file(self, name: str, path: Path) -> None:
+    def file(self, name: str, content: BinaryIO) -> None:
         """Add a file of the data folder under `folders/`."""
-        with path.open("rb") as content:
-            digest, size = _copy(content, None)
-            content.seek(0)
-            self._note(FOLDERS + name, digest, size, 0)
-            self._add(FOLDERS + name, content, size)
+        digest, size = _copy(content, None)
+        content.seek(0)
+        self._note(FOLDERS + name, digest, size, 0)
+        self._add(FOLDERS + name, content, size)
 
     def _note(self, name: str, digest: str, size: int, records: int) -> None:
         self.manifest.members[name] = {"sha256": digest, "bytes": size, "records": records}

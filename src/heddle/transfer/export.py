@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,17 +13,18 @@ import sqlalchemy as sa
 
 import heddle
 from heddle import paths
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, NotFound
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.project_tables import ProjectTable
-from heddle.store.control.repository import stored_type
+from heddle.store.control.repository import Executor, stored_type
 from heddle.store.control.table_rows import table_columns
-from heddle.store.open import opened_store
+from heddle.store.open import DirectExecutor, opened_store
 from heddle.store.sqlite.connection import connect
 from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import named_in_file
 from heddle.transfer import records, schema
 from heddle.transfer.archive import (
     CALLS,
@@ -38,7 +40,7 @@ from heddle.transfer.archive import (
 )
 from heddle.transfer.schema import Scope
 from heddle.wire import refs, times
-from heddle.wire.calls import BODY, CallsQuery
+from heddle.wire.calls import BODY, SPILLABLE, CallRow, CallsQuery
 
 _PAGE = 1000
 _NO_HURRY = 86_400.0
@@ -51,11 +53,11 @@ async def export(settings: Settings, target: Path, projects: Sequence[str], as_j
         require_parquet()
     paths.require_apart(settings.data, target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    async with open_for_export(settings, target) as store:
-        scope = Scope(await chosen_projects(store, projects))
+    async with open_for_export(settings, target) as source:
+        scope = Scope(await chosen_projects(source.store, projects))
         header = Header(heddle.__version__, times.to_iso(times.now()), scope.names)
         with ArchiveWriter(target, header) as archive:
-            await Export(store, archive, scope, Path(settings.data), as_json).write()
+            await Export(source, archive, scope, Path(settings.data), as_json).write()
             return archive.manifest
 
 
@@ -85,14 +87,24 @@ async def _no_changes(_project: str) -> tuple[int, ...]:
 
 
 class Export:
-    """One export: calls first, so that everything they name is there when the rest is read."""
+    """One export: calls first, so that everything they name is there when the rest is read.
 
-    def __init__(self, store: Store, archive: ArchiveWriter, scope: Scope, data: Path, as_json: bool) -> None:
-        self._store = store
+    Records whose contents were removed meanwhile are left out, as are those below a record that is.
+    """
+
+    def __init__(self, source: "Source", archive: ArchiveWriter, scope: Scope, data: Path, as_json: bool) -> None:
+        self._source = source
+        self._store = source.store
         self._archive = archive
         self._scope = scope
         self._data = data
         self._as_json = as_json
+        self._blobs: set[bytes] = set()
+        """The keys of the blobs that are in the archive."""
+        self._folders: set[str] = set()
+        """The folders that are, which an adapter may share with a checkpoint."""
+        self._ids: set[tuple[str, str]] = set()
+        """Tables and ids of the records that others lie below."""
 
     async def write(self) -> None:
         """Write every group."""
@@ -100,14 +112,12 @@ class Export:
         await self._tables()
         for moved in schema.EXPORTED:
             await self._records(moved)
-        await self._blobs()
-        await self._folders()
 
     async def _calls(self) -> None:
         parts = RecordWriter(self._archive, CALLS, None if self._as_json else records.INTEGERS)
         for project in self._scope.internal:
             query = CallsQuery(project, sort=(), columns=frozenset(BODY))
-            async for rows in self._store.calls.stream(query):
+            async for rows in self._source.calls(query):
                 for row in rows:
                     parts.add(records.call_record(project, row))
         parts.flush()
@@ -147,49 +157,95 @@ class Export:
                 query = query.where(sa.tuple_(*keys) > last)
             found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
             for row in found:
-                parts.add({name: row[name] for name in names} | schema.public_part(moved.table.name, row))
+                if await self._has_all(moved.table, row):
+                    parts.add({name: row[name] for name in names} | schema.public_part(moved.table.name, row))
             if len(found) < _PAGE:
                 break
             last = tuple(found[-1][key.name] for key in keys)
         parts.flush()
 
-    async def _blobs(self) -> None:
-        """The contents that rows name, each once."""
-        last = ""
-        while True:
-            keys = await self._distinct_values(schema.BLOB_COLUMNS, last)
-            for key in keys:
-                with self._store.blobs.open(key) as content:
-                    self._archive.blob(key, content)
-            if len(keys) < _PAGE:
-                return
-            last = keys[-1]
+    async def _has_all(self, table: sa.Table, row: Mapping[str, Any]) -> bool:
+        """Write the contents that a record names; False where these, or what it lies below, are gone."""
+        if table.name in schema.PARENTS:
+            parent, above = schema.PARENTS[table.name]
+            if (above, row[parent]) not in self._ids:
+                return False
+        for column in (*schema.BLOB_COLUMNS, *schema.FOLDER_COLUMNS):
+            if column.table is table and row[column.name] and not await self._has_content(column, row[column.name]):
+                return False
+        if table.name in schema.OWNED:
+            self._ids.add((table.name, row["id"]))
+        return True
 
-    async def _folders(self) -> None:
-        """The folders of adapters and checkpoints that rows name."""
-        last = ""
-        while True:
-            folders = await self._distinct_values(schema.FOLDER_COLUMNS, last)
-            for folder in folders:
-                for path in sorted((self._data / folder).rglob("*")):
-                    if path.is_file() and not path.name.startswith(UNFINISHED):
-                        self._archive.file(path.relative_to(self._data).as_posix(), path)
-            if len(folders) < _PAGE:
-                return
-            last = folders[-1]
+    async def _has_content(self, column: "sa.Column[str]", name: str) -> bool:
+        """Write a blob or the files of a folder; False where nothing names it any more. Raises HeddleError."""
+        if column in schema.FOLDER_COLUMNS:
+            return await self._has_folder(column, name)
+        if (key := bytes.fromhex(name)) in self._blobs:
+            return True
+        try:
+            with self._store.blobs.open(name) as content:
+                self._archive.blob(name, content)
+        except NotFound:
+            if name in await self._source.find_named([name]):
+                raise
+            return False
+        self._blobs.add(key)
+        return True
 
-    async def _distinct_values(self, columns: "Sequence[sa.Column[str]]", after: str) -> list[str]:
-        """The next values of some columns, in order, among the rows that are moved."""
-        within = {moved.table: moved.exported(self._scope.internal) for moved in schema.EXPORTED}
-        parts = [sa.select(column.label("value")).where(within[column.table]) for column in columns]
-        union = sa.union(*parts).subquery()
-        query = sa.select(union.c.value).where(union.c.value > after).order_by(union.c.value).limit(_PAGE)
-        return await self._store.control.read(lambda connection: list(connection.execute(query).scalars()))
+    async def _has_folder(self, column: "sa.Column[str]", folder: str) -> bool:
+        if folder in self._folders:
+            return True
+        with contextlib.ExitStack() as opened:
+            files = {}
+            for path in sorted((self._data / folder).rglob("*")):
+                if path.is_file() and not path.name.startswith(UNFINISHED):
+                    with contextlib.suppress(FileNotFoundError):
+                        files[path.relative_to(self._data).as_posix()] = opened.enter_context(path.open("rb"))
+            # A row goes before its files, so that these are all that there were.
+            named = sa.select(column).where(column == folder).limit(1)
+            if not await self._source.live.read(lambda connection: connection.execute(named).all()):
+                return False
+            for name, content in files.items():
+                self._archive.file(name, content)
+        self._folders.add(folder)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is exported: a store, and what reads the control tables as they are now; equal but for SQLite."""
+
+    store: Store
+    live: Executor
+
+    async def find_named(self, keys: Sequence[str]) -> set[str]:
+        """Which of these blobs something names now."""
+        if self.live is self.store.control:
+            return await self.store.named_blobs(keys)
+        return await self.live.read(lambda connection: named_in_file(connection, keys))
+
+    async def calls(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
+        """The calls that a query selects, in slices, without those whose contents were removed meanwhile."""
+        blobs = self.store.blobs
+        async for rows in self.store.calls.stream(query):
+            if isinstance(blobs, ReadOnlyBlobs) and blobs.missing:
+                gone = set(blobs.missing) - await self.find_named(blobs.missing)
+                blobs.missing.clear()
+                yield [row for row in rows if not _is_gone(row, gone)]
+            else:
+                yield rows
+
+
+def _is_gone(row: CallRow, keys: Collection[str]) -> bool:
+    """Whether a large field of a call was in one of these blobs, which could not be read."""
+    texts = [text for name in SPILLABLE if (text := getattr(row, name)) and text.startswith('{"missing":')]
+    return any(key in text for key in keys for text in texts)
 
 
 @contextlib.asynccontextmanager
-async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Store]:
-    """The store to be read; raises HeddleError when there is none.
+async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Source]:
+    """What is to be read; raises HeddleError when there is none.
 
     An embedded database is copied into a folder beside `target` first: what is read is one instant, also beside a
     running server, and nothing of the original is touched. Other stores are read as they are.
@@ -197,7 +253,7 @@ async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Sto
     patient = dataclasses.replace(settings, query_timeout=_NO_HURRY)
     if settings.store != "sqlite":
         async with opened_store(patient) as store:
-            yield store
+            yield Source(store, store.control)
         return
     source = Path(settings.data) / DATABASE
     if not source.exists():
@@ -206,7 +262,7 @@ async def open_for_export(settings: Settings, target: Path) -> AsyncIterator[Sto
         await asyncio.to_thread(_copy, source, folder / DATABASE)
         async with opened_store(dataclasses.replace(patient, data=str(folder), files="folder")) as store:
             store.blobs = cast("Blobs", ReadOnlyBlobs(open_blobs(settings)))
-            yield store
+            yield Source(store, DirectExecutor(source, is_read_only=True))
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -225,6 +281,16 @@ class ReadOnlyBlobs:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
+        self.missing: list[str] = []
+        """The keys of what was read and is not there."""
+
+    def read(self, key: str) -> bytes:
+        """The whole content; raises NotFound."""
+        try:
+            return self._blobs.read(key)
+        except NotFound:
+            self.missing.append(key)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name == "begin":

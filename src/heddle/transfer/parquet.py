@@ -19,7 +19,7 @@ from heddle.store.base import Store
 from heddle.store.control.feedback import feedback
 from heddle.trace.records import InferencePrices
 from heddle.transfer.archive import require_parquet
-from heddle.transfer.export import chosen_projects, open_for_export
+from heddle.transfer.export import Source, chosen_projects, open_for_export
 from heddle.wire import refs, times
 from heddle.wire.aggregates import Split
 from heddle.wire.batched import batched
@@ -76,10 +76,10 @@ async def export(settings: Settings, target: Path, projects: Sequence[str]) -> d
     with paths.open_scratch(target) as scratch:
         folder = scratch / "files"
         folder.mkdir()
-        async with open_for_export(settings, target) as store:
+        async with open_for_export(settings, target) as source:
             files = {name: ParquetFile(folder / f"{name}.parquet", columns) for name, columns in FILES.items()}
-            for project in await chosen_projects(store, projects):
-                await _write_project(store, project, files)
+            for project in await chosen_projects(source.store, projects):
+                await _write_project(source, project, files)
             counts = {name: file.close() for name, file in files.items()}
         folder.rename(target)
     return counts
@@ -127,12 +127,12 @@ def _type_of(kind: str) -> "DataType":
     return kinds.get(kind) or pyarrow.type_for_alias(kind)
 
 
-async def _write_project(store: Store, project: str, files: Mapping[str, ParquetFile]) -> None:
+async def _write_project(source: Source, project: str, files: Mapping[str, ParquetFile]) -> None:
     """Write the rows of an `entity/project`."""
-    internal = refs.internal_project(project)
+    internal, store = refs.internal_project(project), source.store
     cost_of = await InferencePrices(store)(internal)
     query = CallsQuery(internal, sort=(), columns=frozenset(BODY))
-    async for found in store.calls.stream(query):
+    async for found in source.calls(query):
         for rows in batched(found, _PAGE):
             chosen = CallsQuery(internal, Filter(call_ids=tuple(row.id for row in rows)))
             usage: dict[str, list[Row]] = {}

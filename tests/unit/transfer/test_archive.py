@@ -25,6 +25,7 @@ from heddle.store.control.repository import metadata
 from heddle.store.data_folder import DataLock
 from heddle.store.integrity import SqliteIntegrity
 from heddle.store.sqlite.database import DATABASE
+from heddle.transfer import export as transfer_export
 from heddle.transfer import schema
 from heddle.transfer.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
 from heddle.transfer.archive_import import RowWriter, import_archive
@@ -257,9 +258,8 @@ def test_a_folder_in_use_is_refused_and_can_still_be_exported(tmp_path: Path, so
 
 
 def test_members_outside_the_data_folder_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "evil").write_bytes(b"x")
     with ArchiveWriter(tmp_path / "evil.heddle", Header("1", "now", [])) as archive:
-        archive.file("adapters/../../outside", tmp_path / "evil")
+        archive.file("adapters/../../outside", io.BytesIO(b"x"))
     with pytest.raises(HeddleError, match="not a file of an adapter"):
         asyncio.run(import_archive(of(tmp_path / "target"), tmp_path / "evil.heddle", ()))
     assert not (tmp_path / "outside").exists()
@@ -271,6 +271,50 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, source: Path) -> No
     with pytest.raises(HeddleError, match="is damaged"):
         asyncio.run(export(of(source), tmp_path / "moved.heddle", (BARE,), False))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_content_that_is_missing_fails_an_export(tmp_path: Path, source: Path) -> None:
+    shutil.rmtree(source / "files")
+    with pytest.raises(HeddleError, match="is missing"):
+        asyncio.run(export(of(source), tmp_path / "moved.heddle", (BARE,), False))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_an_export_leaves_out_what_is_purged_meanwhile(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = settings.load({"data": str(tmp_path / "source"), "large_field_bytes": "64KiB"}, {})
+    asyncio.run(import_archive(source, archive, ()))
+    named = {column.table.name for column in (*schema.BLOB_COLUMNS, *schema.FOLDER_COLUMNS)}
+    copy = transfer_export._copy
+
+    def copy_then_purge(database: Path, target: Path) -> None:
+        copy(database, target)
+        with closing(sqlite3.connect(database)) as live, live:
+            for table in (*named, "call_files"):
+                live.execute(f"DELETE FROM {table}")
+        for folder in ("files", *schema.FOLDERS):
+            shutil.rmtree(tmp_path / "source" / folder)
+
+    monkeypatch.setattr(transfer_export, "_copy", copy_then_purge)
+    asyncio.run(export(source, tmp_path / "moved.heddle", (), False))
+    report = asyncio.run(import_archive(of(tmp_path / "target"), tmp_path / "moved.heddle", ()))
+    assert not report.new.keys() & {name.replace("_", " ") for name in (*named, "train_events")}
+    assert report.new["train models"] == 3
+    assert report.new["calls"] == 3  # of five, two of which have large fields
+
+
+def test_a_folder_that_two_rows_name_is_in_an_archive_once(tmp_path: Path, source: Path) -> None:
+    with closing(sqlite3.connect(source / DATABASE)) as database, database:
+        one = "(SELECT min(folder) FROM adapters)"
+        database.execute(
+            f"UPDATE adapters SET folder = (SELECT min(folder) FROM train_checkpoints) WHERE folder = {one}"
+        )
+    asyncio.run(export(of(source), tmp_path / "moved.heddle", (), False))
+    report = asyncio.run(import_archive(of(tmp_path / "target"), tmp_path / "moved.heddle", ()))
+    assert (
+        report.new["files of adapters and checkpoints"] + 1 == report.new["adapters"] + report.new["train checkpoints"]
+    )
 
 
 def test_scratch_folders_that_are_opened_at_once_stay(tmp_path: Path) -> None:
