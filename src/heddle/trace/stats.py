@@ -19,6 +19,7 @@ from heddle.trace.prices import PricedUsage, ProjectPrices, default_prices, desc
 from heddle.trace.rows import TimeRangeReq
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure, Value, uniform_runs
+from heddle.wire.batched import batched
 from heddle.wire.buckets import (
     MAX_METRICS,
     MAX_PERCENTILES,
@@ -96,7 +97,9 @@ async def calls_usage(body: CallsUsageReq, caller: Reader, store: StoreDep) -> R
     project = caller.open(body.project_id)
     limit = not_negative(body.limit, "limit") or 0
     traces = await store.calls.traces_of(project, body.call_ids) if body.call_ids else []
-    rows = await _whole_traces(store, project, traces, limit) if traces else []
+    # More traces than `limit` have more calls than that.
+    parts = batched(traces, max(limit, 1))
+    rows = [row for part in parts for row in await _whole_traces(store, project, part, limit)]
     return await _answer(store, project, rows, body.call_ids, body.include_costs)
 
 
