@@ -7,16 +7,19 @@ import copy
 import gzip
 import json
 import random
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import zstandard
 
+from heddle.trace.otel import conventions
 from tests.support import otlp
 from tests.support.tenant_requests import request_for
 from tests.support.tenants import Asked, Tenant, asked_routes
@@ -61,6 +64,39 @@ TEXTS = (
         "-1",
     ),
     *("x" * 5_000, "{{7*7}}", "http://127.0.0.1:1/", "\N{MOUSE}" * 40),
+)
+ATTRIBUTES = sorted(
+    {
+        name
+        for module in Path(conventions.__file__).parent.glob("*.py")
+        for name in re.findall(r'"([a-z_]+(?:\.[a-z_]+)+)"', module.read_text())
+    }
+)
+"""Every attribute that a convention reads."""
+LISTS = (
+    "llm.input_messages.{}.message.",
+    "llm.output_messages.{}.message.",
+    "gen_ai.prompt.{}.",
+    "gen_ai.completion.{}.",
+)
+MESSAGES = (
+    "role",
+    "content",
+    "tool_calls.0.function.name",
+    "tool_calls.0.tool_call.function.arguments",
+    "contents.0.type",
+)
+KINDS = (
+    "chat",
+    "execute_tool",
+    "invoke_agent",
+    "embeddings",
+    "LLM",
+    "TOOL",
+    "AGENT",
+    "RETRIEVER",
+    "CHAIN",
+    "generation",
 )
 NUMBERS = (0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**30, 0.1, -0.0, 1e308, float("nan"), float("inf"))
 
@@ -131,10 +167,10 @@ class Fuzz:
     def _spans(self, chance: random.Random) -> Sent:
         """Spans of OpenTelemetry in either encoding, whole or with changed bytes."""
         spans = [
-            otlp.span(chance.getrandbits(40), chance.getrandbits(40), attributes=_attributes(chance))
+            otlp.span(chance.getrandbits(40), chance.getrandbits(40), attributes=_attributes(chance), **_events(chance))
             for _ in range(chance.randrange(1, 4))
         ]
-        message = otlp.request(*spans)
+        message = otlp.request(*spans, resource=_attributes(chance), scope=str(chance.choice(ATTRIBUTES)))
         is_json = chance.random() < 0.5
         content = otlp.as_json(message) if is_json else message.SerializeToString()
         if chance.random() < 0.6:
@@ -161,8 +197,49 @@ class Fuzz:
         return Sent(what, cut[what], is_whole=False)
 
 
-def _attributes(chance: random.Random) -> dict[str, str]:
-    return {str(_scalar(chance)).encode("utf-8", "replace").decode()[:60]: "v" for _ in range(3)}
+def _attributes(chance: random.Random) -> dict[str, Any]:
+    """Attributes that conventions read, with values of the right and of any other kind, and some that none reads."""
+    found: dict[str, Any] = {_text(chance)[:60]: "v"}
+    for _ in range(chance.choice((0, 2, 5, 30))):
+        name = chance.choice(ATTRIBUTES)
+        if chance.random() < 0.2:
+            name = chance.choice(LISTS).format(chance.choice((0, 1, 7, 10**9, "x"))) + chance.choice(MESSAGES)
+        found[name] = _attribute(chance)
+    return found
+
+
+def _attribute(chance: random.Random) -> Any:
+    kind = chance.randrange(8)
+    if kind == 0:
+        return chance.choice(KINDS)
+    if kind == 1:
+        return _text(chance)
+    if kind == 2:
+        return chance.choice([each for each in NUMBERS if isinstance(each, float) or -(2**63) <= each < 2**63])
+    if kind == 3:
+        return [_text(chance), chance.choice((True, None, 3, 0.5, b"\xff"))]
+    if kind == 4:
+        return {"role": _text(chance), "content": [{"type": chance.choice(KINDS), "text": _text(chance)}]}
+    if kind == 5:
+        return json.dumps(_value(chance))[:20_000]
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "parts": [{"type": "text", "content": "yo"}]}]
+    return json.dumps(_changed(chance, messages, chance.choice((0, 1, 3))))[:20_000]
+
+
+def _events(chance: random.Random) -> dict[str, Any]:
+    if chance.random() < 0.7:
+        return {}
+    names = ("exception", "gen_ai.choice", "gen_ai.user.message", "gen_ai.client.inference.operation.details")
+    return {
+        "events": [
+            {"name": chance.choice(names), "attributes": otlp.key_values(_attributes(chance))}
+            for _ in range(chance.randrange(1, 3))
+        ]
+    }
+
+
+def _text(chance: random.Random) -> str:
+    return str(_scalar(chance)).encode("utf-8", "replace").decode()
 
 
 def _scalar(chance: random.Random) -> Any:
