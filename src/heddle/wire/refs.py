@@ -39,8 +39,8 @@ DOTS = (".", "..")
 MAX_PROJECT_LENGTH = 512
 """Bytes of UTF-8, as of the limits below."""
 MAX_ID_BYTES, MAX_REF_BYTES = 512, 2000
-"""Ids and names that clients choose, and refs in internal form. They are keys of indexes, of which PostgreSQL takes 2704
-bytes a row: a project (683 at most) and a ref, or a project and three names."""
+"""Ids and names that clients choose, and refs in internal form: keys of indexes, whose rows PostgreSQL limits to 2704
+bytes: a project (683 at most) and a ref, or a project and three names."""
 
 Edge = tuple[str, str]
 

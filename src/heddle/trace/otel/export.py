@@ -393,9 +393,7 @@ class Export(SignalExport):
                     continue
                 if setting is None:
                     self._reject(Cause.NO_PROJECT, span, MISSING)
-                elif problem := id_problem(span.trace_id, span.span_id):
-                    self._reject(Cause.INVALID_ID, span, problem, project)
-                elif problem := spans.add(span, setting):
+                elif problem := id_problem(span.trace_id, span.span_id) or spans.add(span, setting):
                     self._reject(Cause.INVALID_ID, span, problem, project)
         return packer.packed, spans.distinct_agents()
 
