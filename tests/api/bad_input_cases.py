@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.api.bad_input_table import CALL, DAY, DIGEST, FEEDBACK, PROJECT, START, TABLE, TARGET
+from tests.api.bad_input_table import CALL, DAY, DIGEST, END, FEEDBACK, PROJECT, START, TABLE, TARGET
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ def over(name: str, path: str, body: dict[str, Any], *statuses: int, says: str =
     return post(name, path, {"project_id": PROJECT, **body}, *statuses, says=says)
 
 
+_LONG, _LONG_REF = "é" * 257, f"weave:///{PROJECT}/object/o:{DIGEST}/attr/{'x' * 2000}"
+"""What is a byte or two too long for an id, and a ref that is."""
+PRICED = {"prompt_token_cost": 1, "completion_token_cost": 1}
 FIELD, ONE = {"$getField": "inputs.x"}, {"$literal": 1}
 MANY = [f"0190aaaa-0000-7000-8000-{number:012x}" for number in range(1001)]
 NO_RETRY = {"x_should_retry": "false"}
@@ -99,6 +102,24 @@ CALLS = [
         for then in ("yesterday", "2026-13-01T00:00:00Z", "", [], {}, "2026-01-01T25:00:00Z")
     ),
     post("long op name", "/call/start", {"start": {**START, "op_name": "o" * 129}}, 400),
+    post("long op ref", "/call/start", {"start": {**START, "op_name": _LONG_REF}}, 400, says="op_name is longer than"),
+    *(
+        post(f"long {name}", "/call/start", {"start": {**START, name: _LONG}}, 400, says=f"{name} is longer than 512")
+        for name in ("parent_id", "thread_id", "turn_id", "wb_run_id")
+    ),
+    post("id of many bytes", "/call/start", {"start": {**START, "id": "字" * 200}}, 400, says="id is longer than 512"),
+    post("long model", "/call/end", {"end": {**END, "summary": {"usage": {_LONG: {}}}}}, 400, says="model is longer"),
+    over("long model of a price", "/cost/create", {"costs": {_LONG: PRICED}}, 400, says="model is longer than 512"),
+    over("long source", "/dataset_sources/link", {
+        "dataset_object_id": "d", "dataset_digest": DIGEST, "links": [{"row_digest": DIGEST, "sources": [
+            {"source_kind": "conversation", "source_id": _LONG, "source_trace_id": ""},
+        ]}],
+    }, 400, says="source_id is longer than 512"),
+    *(
+        post(f"feedback: long {name}", "/feedback/create", {**FEEDBACK, name: _LONG}, 400, says=f"{name} is longer")
+        for name in ("id", "feedback_type", "span_agent_name")
+    ),
+    post("long ref", "/feedback/create", {**FEEDBACK, "weave_ref": _LONG_REF}, 400, says="weave_ref is longer"),
     post("long display name", "/call/start", {"start": {**START, "display_name": "d" * 1025}}, 400),
     over("no display name", "/call/update", {"call_id": CALL, "display_name": None}, 400),
     over("long new display name", "/call/update", {"call_id": CALL, "display_name": "d" * 1025}, 400, 422),

@@ -146,6 +146,16 @@ def test_what_belongs_to_nothing_is_rejected_and_told(sender: Sender, wire: Wire
     assert len(wire.calls()) == 1
 
 
+def test_ids_that_are_too_long_are_rejected_and_told(sender: Sender, wire: Wire) -> None:
+    long = {"gen_ai.conversation.id": "c" * 513}
+    count, why = sender.logs(record("my.event"), {**record(DETAILS), "attributes": key_values(long)})
+    assert count == 1
+    assert why.startswith(f"Rejected log record (name='{DETAILS}'): thread is longer than 512 bytes: 'cccc"), why
+    sender.span()
+    call = only_call(wire)
+    assert (call["id"], call["thread_id"]) == (SPAN, None)
+
+
 def test_a_model_that_was_asked_where_nothing_is_traced(sender: Sender, wire: Wire) -> None:
     lonely = {**details(), "trace_id": b"", "span_id": b""}
     for _ in range(2):

@@ -145,6 +145,30 @@ def test_what_is_rejected_is_counted_logged_once_and_kept(tmp_path: Path) -> Non
     assert "an export was rejected with 400: The body is not a valid ExportTraceServiceRequest" in told[3]
 
 
+LONG = "é" * 257
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        *({name: LONG} for name in ("gen_ai.agent.name", "gen_ai.conversation.id", "session.id", "user.id")),
+        *({name: LONG} for name in ("gen_ai.request.model", "wandb.wb_run_id", "langfuse.session.id")),
+        {"gen_ai.agent.name": "a", "gen_ai.agent.version": LONG},
+    ],
+    ids=lambda attributes: list(attributes)[-1],
+)
+def test_ids_that_are_too_long_are_rejected_with_their_span(
+    attributes: dict[str, Any], server: HeddleProcess, wire: Wire
+) -> None:
+    """The other spans of the export are stored; so is a span with long texts that nothing is looked up by."""
+    attributes = {"gen_ai.operation.name": "chat", **attributes}
+    fits = {name: text[:256] for name, text in attributes.items()} | {"gen_ai.conversation.name": "n" * 10_000}
+    message = request(span(1, attributes=attributes), span(2, attributes=fits), span(3))
+    told = Exporter(server.url, wire.project).export(message).partial_success
+    assert (told.rejected_spans, "is longer than 512 bytes" in told.error_message) == (1, True)
+    assert [call["id"] for call in wire.calls()] == [f"{number:016x}" for number in (2, 3)]
+
+
 @pytest.mark.thorough
 def test_workers_tell_what_they_reject(tmp_path: Path) -> None:
     bad = request(span(1), {**span(2), "span_id": b"x"})

@@ -20,6 +20,7 @@ from heddle.trace.otel import reading
 from heddle.trace.otel.export import Export, ProjectResolver
 from heddle.trace.otel.span import OWN_VALUE
 from heddle.wire import times
+from heddle.wire.refs import MAX_ID_BYTES
 
 PYTHON = Path(__file__).parents[2] / ".clients" / "weave-0.53.0" / "bin" / "python"
 ORACLE = Path(__file__).parent / "otel_oracle.py"
@@ -48,7 +49,9 @@ NAMES = ["chat gpt/4", "GET /users", "Über Größe", "n" * 300, "a b/c." * 40, 
 def value(pick: random.Random, key: str) -> AnyValue:
     """A value that the reference can take under this key."""
     if key in TEXTS:
-        return AnyValue(string_value=pick.choice(["m1", "gpt-4o", "conv 1", "a/b", "r:1", "", "x" * 1100 + " y " * 20]))
+        # The reference takes ids of any length, heddle rejects those beyond MAX_ID_BYTES.
+        long = "x" * (1100 if key == "wandb.display_name" else MAX_ID_BYTES - 60) + " y " * 20
+        return AnyValue(string_value=pick.choice(["m1", "gpt-4o", "conv 1", "a/b", "r:1", "", long]))
     if key in COUNTS:
         return pick.choice(
             [AnyValue(int_value=pick.randrange(0, 5000)), AnyValue(string_value=str(pick.randrange(1, 99)))]

@@ -5,7 +5,9 @@ Each story below runs on both; the routes of every group are tested on both by `
 
 import asyncio
 import dataclasses
+import random
 import re
+import string
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
-from heddle.wire import query, refs, table_rows
+from heddle.wire import query, refs, table_rows, times
 from heddle.wire.calls import UniformRun
 from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
 from heddle.wire.spans import StoredRecord
@@ -58,6 +60,26 @@ def story(told: Story) -> Story:
     """Let a story be told on both."""
     STORIES.append(told)
     return told
+
+
+@story
+async def the_longest_keys(store: ControlGroups) -> list[Any]:
+    """What routes let through fits into the rows of every index; random letters cannot be compressed."""
+    chance = random.Random(0)
+
+    def text(length: int) -> str:
+        return "".join(chance.choices(string.ascii_letters, k=length))
+
+    project = refs.internal_project(f"e/{text(refs.MAX_PROJECT_LENGTH - 2)}")
+    name, other, third = (text(refs.MAX_ID_BYTES) for _ in range(3))
+    source = SourceRow("s1", project, text(512), "v", text(128), "call", name, other, None, "me", 1, 1)
+    found: list[Any] = await store.dataset_sources.link([source])
+    await store.inference.add(Used(project, 1, name, key=times.uuid7(), user=text(1024)))
+    feedback = {column.name: "" for column in feedback_table.c if column.name != "seq"}
+    feedback |= {"project": project, "id": third, "weave_ref": text(refs.MAX_REF_BYTES), "created_at": 1}
+    feedback |= dict.fromkeys(STRUCTURES, "{}")
+    await store.feedback.create([feedback])
+    return [len(found), [row["id"] for row in (await store.feedback.query(project, RowRequest(["id"]))).rows]]
 
 
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)

@@ -21,7 +21,7 @@ from heddle.http.routing import (
 )
 from heddle.store.control.costs import PriceRow
 from heddle.trace.rows import PurgeReq, RowQueryReq, answer_rows, purge_ids
-from heddle.wire import times
+from heddle.wire import refs, times
 
 router = group("Costs")
 
@@ -93,6 +93,9 @@ _SHOWN: tuple[str, ...] = tuple(CostQueryOutput.model_fields)
 async def cost_create(body: CostCreateReq, caller: Writer, store: StoreDep) -> Response:
     """Add prices; every call adds rows, none replaces another."""
     project = caller.open(body.project_id)
+    for llm_id, cost in body.costs.items():
+        refs.check_id("costs: the model", llm_id)
+        refs.check_id("provider_id", cost.provider_id)
     at = times.now()
     rows = [_price(llm_id, cost, caller.user, at) for llm_id, cost in body.costs.items()]
     await store.costs.create(project, rows)

@@ -37,6 +37,7 @@ router: APIRouter = group("Dataset sources")
 
 MOST_LINKS = 1000
 MOST_ROW_DIGESTS = 100
+_MAX_DIGEST_BYTES = 128
 Kind = Literal["call", "span", "conversation"]
 
 
@@ -167,6 +168,10 @@ async def link(body: DatasetSourcesLinkReq, caller: Writer, store: StoreDep) -> 
     project, at = caller.open(body.project_id), times.now()
     pairs = [(row, source) for row in body.links for source in row.sources]
     _bounded("links", len(pairs))
+    for row, source in pairs:
+        refs.check_id("row_digest", row.row_digest, _MAX_DIGEST_BYTES)
+        refs.check_id("source_id", source.source_id)
+        refs.check_id("source_trace_id", source.source_trace_id)
     if any(source.source_kind == "span" and not source.source_trace_id for _, source in pairs):
         raise InvalidRequest(
             "source_trace_id is required for sources of kind span, as the id of a span is unique only within its trace"

@@ -63,7 +63,7 @@ def check_name(name: str) -> None:
     if not name or name in refs.DOTS:
         raise InvalidField(f"Object name cannot be {repr(name) if name else 'empty'}")
     if len(name) > MAX_NAME:
-        raise InvalidRequest(f"Object name is longer than {MAX_NAME} characters: {name}")
+        raise InvalidRequest(f"Object name is longer than {MAX_NAME} characters: {name[:200]}")
 
 
 def check_count(labels: list[str]) -> list[str]:

@@ -37,6 +37,10 @@ _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
 DOTS = (".", "..")
 """Names that no address can hold: clients resolve them, also percent-encoded, before they send a request."""
 MAX_PROJECT_LENGTH = 512
+"""Bytes of UTF-8, as of the limits below."""
+MAX_ID_BYTES, MAX_REF_BYTES = 512, 2000
+"""Ids and names that clients choose, and refs in internal form: keys of indexes, whose rows PostgreSQL limits to 2704
+bytes: a project (683 at most) and a ref, or a project and three names."""
 
 Edge = tuple[str, str]
 
@@ -52,6 +56,18 @@ class Ref:
     edges: tuple[Edge, ...] = ()
 
 
+def is_longer(text: str, most: int) -> bool:
+    """True for a text of more bytes (UTF-8)."""
+    # A character takes 1 to 4 bytes, so that hardly any text has to be encoded.
+    return 4 * len(text) > most and (len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most)
+
+
+def check_id(name: str, text: str | None, most: int = MAX_ID_BYTES) -> None:
+    """Raise InvalidRequest for an id or a name that is too long to be looked up by; `name` is that of its field."""
+    if text is not None and is_longer(text, most):
+        raise InvalidRequest(f"{name} is longer than {most} bytes: {text[:100]!r}...", param=name)
+
+
 @cache_texts()
 def internal_project(project_id: str) -> str:
     """The internal id of `entity/project`; raises InvalidRequest when the text is not of that form."""
@@ -60,8 +76,8 @@ def internal_project(project_id: str) -> str:
         raise InvalidRequest(f"Invalid project_id: expected 'entity/project', got {project_id[:200]!r}")
     if entity in DOTS or project in DOTS:
         raise InvalidRequest(f"Invalid project_id: neither part can be '.' or '..', got {project_id[:200]!r}")
-    if len(project_id) > MAX_PROJECT_LENGTH:
-        raise InvalidRequest(f"Invalid project_id: longer than {MAX_PROJECT_LENGTH} characters")
+    if is_longer(project_id, MAX_PROJECT_LENGTH):
+        raise InvalidRequest(f"Invalid project_id: longer than {MAX_PROJECT_LENGTH} bytes")
     return base64.urlsafe_b64encode(project_id.encode("utf-8", "replace")).decode().rstrip("=")
 
 
@@ -217,9 +233,9 @@ def follow_in_text(text: str, edges: Sequence[Edge]) -> str | None:
 
 
 def find(value: Any) -> Iterator[str]:
-    """Every internal ref among the string values, at any depth."""
+    """Every internal ref among the string values, at any depth; a text of more than `MAX_REF_BYTES` is none."""
     if isinstance(value, str):
-        if value.startswith(INTERNAL):
+        if value.startswith(INTERNAL) and not is_longer(value, MAX_REF_BYTES):
             yield value
     elif isinstance(value, dict):
         for item in value.values():

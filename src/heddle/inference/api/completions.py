@@ -120,7 +120,7 @@ async def completions_create(
     inference: InferenceDep,
 ) -> Response:
     """Run a chat completion and store it as a call."""
-    _check_scope(caller, body)
+    _check_request(caller, body)
     wanted = CompletionRequest(settings, store, inference, caller, body)
     response = await run_while_connected(request.receive, wanted.respond())
     return answer({"response": response, **wanted.call_ids})
@@ -131,14 +131,19 @@ async def completions_create_stream(
     body: CompletionsCreateReq, caller: Writer, settings: SettingsDep, store: StoreDep, inference: InferenceDep
 ) -> Response:
     """The same as JSON lines: `_meta` with the ids when it is tracked, then the chunks as they come."""
-    _check_scope(caller, body)
+    _check_request(caller, body)
     wanted = CompletionRequest(settings, store, inference, caller, body)
     await wanted.prepare()
     return StreamingResponse(wanted.lines(), media_type=NdLines.media_type)
 
 
-def _check_scope(caller: Caller, body: CompletionsCreateReq) -> None:
-    """Raise Forbidden for a stored prompt where the key does not read: what a model makes of a prompt tells it."""
+def _check_request(caller: Caller, body: CompletionsCreateReq) -> None:
+    """Raise InvalidRequest for an id that is too long, Forbidden for a stored prompt where the key does not read.
+
+    What a model makes of a prompt tells it.
+    """
+    for name in ("trace_id", "parent_id", "conversation_id"):
+        refs.check_id(name, getattr(body, name))
     if body.inputs.prompt:
         caller.require(Scope.READ).open(body.project_id)
 

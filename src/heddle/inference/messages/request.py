@@ -16,7 +16,7 @@ from heddle.inference.messages.conversation import ContentBlock, Conversation, I
 from heddle.inference.prompt.template import ContextExceeded
 from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.tools.formats import FunctionName, NamedToolChoice, Tool, ToolChoice, make_tool
-from heddle.wire import jsontext
+from heddle.wire import jsontext, refs
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LazyModel
 
@@ -118,6 +118,7 @@ def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
         )
     conversation = read_conversation(request.messages, request.system)
     user, session = read_user(request.metadata.user_id if request.metadata is not None else None)
+    refs.check_id("metadata.user_id: the session", session)
     output = request.output_config or OutputConfig()
     form, schema = None, output.format or request.output_format
     if schema is not None:

@@ -122,6 +122,8 @@ def explain(error: Exception) -> HeddleError | None:
         return StorageFull("The disk of PostgreSQL is full; nothing of this request was stored")
     if state == "22003":
         return InvalidRequest("A number in the request does not fit in 64 bits")
+    if state == "54000" and "index row" in said:
+        return InvalidRequest(f"An id or a name in the request is too long to be looked up by: {said}")
     if state in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {said}")
     if is_conflict(error):

@@ -15,6 +15,7 @@ from heddle.trace.calls.models import (
     CompletedCallSchemaForInsert,
     EndedCallSchemaForInsert,
     StartedCallSchemaForInsert,
+    StartFields,
 )
 from heddle.wire import jsontext, refs, times
 from heddle.wire.call_summary import read_error
@@ -99,7 +100,7 @@ class Packer:
         self, call: StartedCallSchemaForInsert | CompletedCallSchemaForInsert, call_id: str, trace_id: str
     ) -> Start:
         project = self._open(call.project_id)
-        _check_names(call.op_name, call.display_name)
+        _check_names(call, call.op_name)
         start = Start(
             project=project,
             id=_identifier(call_id, "id"),
@@ -124,6 +125,9 @@ class Packer:
         """Pack a second half."""
         project = self._open(call.project_id)
         summary = client_summary(call.summary)
+        usage = usage_entries(summary)
+        for used in usage:
+            refs.check_id("summary.usage: the model", used.model)
         end = End(
             project=project,
             id=_identifier(call.id, "id"),
@@ -132,7 +136,7 @@ class Packer:
             summary="",
             status=_status(call.exception, summary),
             exception=call.exception,
-            usage=usage_entries(summary),
+            usage=usage,
             **_plain(call, of_end=True),
         )
         if call.output is not None:
@@ -283,9 +287,13 @@ def _status(exception: str | None, summary: dict[str, Any]) -> int:
     return DESCENDANT_ERROR if errors > 0 else SUCCESS
 
 
-def _check_names(op_name: str, display_name: str | None) -> None:
+def _check_names(call: StartFields, op_name: str) -> None:
     if len(op_name) > OP_NAME_MAX and not op_name.startswith("weave"):
         raise InvalidRequest(f"op_name is longer than {OP_NAME_MAX} characters and is not a ref")
+    refs.check_id("op_name", op_name, refs.MAX_REF_BYTES)
+    for name in ("parent_id", "thread_id", "turn_id", "wb_run_id"):
+        refs.check_id(name, getattr(call, name))
+    display_name = call.display_name
     if display_name is not None and len(display_name) > DISPLAY_NAME_MAX:
         raise InvalidRequest(f"display_name is longer than {DISPLAY_NAME_MAX} characters")
 
@@ -293,6 +301,7 @@ def _check_names(op_name: str, display_name: str | None) -> None:
 def _identifier(text: str, name: str) -> str:
     if not text or len(text) > 256:
         raise InvalidRequest(f"Invalid {name}: expected 1 to 256 characters")
+    refs.check_id(name, text)
     if text in refs.DOTS:
         raise InvalidRequest(f"Invalid {name}: {text!r} cannot be part of a web address")
     return text

@@ -265,6 +265,10 @@ SCORER_FIELDS = (
 )
 _REFS = {"runnable_ref": ("object", "op"), "call_ref": ("call",), "trigger_ref": ("object",)}
 """Refs of scorers, and the kinds that they may have."""
+_IDS = (
+    *("id", "feedback_type", "queue_id", "span_agent_name", "span_agent_version", "span_trace_id"),
+    *("span_conversation_id", "scorer_trace_id"),
+)
 _TONE = re.compile("_(?:medium-light|medium-dark|medium|light|dark)_skin_tone")
 
 
@@ -273,6 +277,10 @@ def check_feedback(row: FeedbackCreateReq, project: str) -> None:
 
     `project` is the internal id; refs are internal.
     """
+    for name in _IDS:
+        refs.check_id(name, getattr(row, name))
+    for name in ("weave_ref", "annotation_ref", *_REFS):
+        refs.check_id(name, getattr(row, name), refs.MAX_REF_BYTES)
     kind = row.feedback_type
     if kind == REACTION:
         _check_reaction(row)

@@ -7,6 +7,7 @@ become conversations.
 """
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ from heddle.trace.otel.agent_sessions import (
     stale_spans,
     thread_of,
 )
-from heddle.trace.otel.packing import SpanPacker, SpanWriter, setting_of
+from heddle.trace.otel.packing import SpanPacker, SpanWriter, find_long_id, setting_of
 from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, decode_spans
 from heddle.trace.otel.span import OtelSpan, id_problem, is_placeholder, to_span
 from heddle.trace.records import lenient
@@ -48,6 +49,7 @@ from heddle.wire.metric_series import digest
 from heddle.wire.records import Records
 from heddle.wire.spans import AgentSpan, StoredRecord
 
+logger = logging.getLogger("heddle.otlp")
 MAX_EVENTS = 1000
 """How many log records may join one span."""
 SPAN = "span"
@@ -184,7 +186,10 @@ class SpanJoiner:
         packer = self._writer.packer()
         spans = SpanPacker(packer)
         for one in made:
-            spans.add(one.span, setting_of(one.project, one.user, one.span.resource, one.span.resource_dropped))
+            setting = setting_of(one.project, one.user, one.span.resource, one.span.resource_dropped)
+            if problem := spans.add(one.span, setting):
+                # Each part was looked at as it came, so that there is hardly any such whole; its call stays as it is.
+                logger.warning("A span (%s) could not be joined with its log records: %s", one.span.span_id, problem)
         if packer.packed.starts:
             await self._writer.write(packer.packed, spans.distinct_agents())
 
@@ -388,10 +393,8 @@ class Export(SignalExport):
                     continue
                 if setting is None:
                     self._reject(Cause.NO_PROJECT, span, MISSING)
-                elif problem := id_problem(span.trace_id, span.span_id):
+                elif problem := id_problem(span.trace_id, span.span_id) or spans.add(span, setting):
                     self._reject(Cause.INVALID_ID, span, problem, project)
-                else:
-                    spans.add(span, setting)
         return packer.packed, spans.distinct_agents()
 
     def _reject(self, cause: Cause, span: OtelSpan, why: str, project: str | None = None) -> None:
@@ -454,12 +457,14 @@ class LogsExport(SignalExport):
                 cause, why = Cause.NO_SPAN, _ALONE
             elif problem := id_problem(owner, span_id):
                 cause, why = Cause.INVALID_ID, problem
-        elif len(owner) > MAX_SESSION:
-            cause, why = Cause.INVALID_ID, f"the id of its session is longer than {MAX_SESSION} characters"
+        elif refs.is_longer(owner, MAX_SESSION):
+            cause, why = Cause.INVALID_ID, f"the id of its session is longer than {MAX_SESSION} bytes"
         if not 0 <= event.time <= _MAX_TIME:
             cause, why = Cause.INVALID_TIME, "its time_unix_nano lies outside 63 bits"
         elif len(content) > MAX_RECORD:
             cause, why = Cause.TOO_LARGE, f"it has {len(content)} bytes, more than {MAX_RECORD}"
+        elif cause is None and (problem := _long_id(event, event_id, owner, span_id, project)):
+            cause, why = Cause.INVALID_ID, problem
         if cause is not None:
             self._reject(cause, event, why, project)
             return None
@@ -467,3 +472,14 @@ class LogsExport(SignalExport):
 
     def _reject(self, cause: Cause, event: LogEvent, why: str, project: str | None) -> None:
         self.rejected.add(cause, f"Rejected log record (name={event.name[:200]!r}): {why}", project)
+
+
+def _long_id(event: LogEvent, event_id: str, owner: str, span_id: str, project: str) -> str | None:
+    """What is wrong with a record that brings its span an id or a name which is too long; None for others."""
+    if all(isinstance(value, str) and len(value) * 4 <= refs.MAX_ID_BYTES for value in event.attributes.values()):
+        return None
+    if is_session(owner):
+        spans = spans_of_session(owner, {event_id: event}, (event_id,))
+    else:
+        spans = [span_of_events(owner, span_id, [event])]
+    return next((problem for span in spans if (problem := find_long_id(span, project))), None)

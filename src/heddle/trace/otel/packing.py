@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from heddle.auth import Caller
+from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.text_cache import cache_texts
@@ -65,28 +66,34 @@ class SpanPacker:
         self._packer = packer
         self.agents: list[AgentSpan] = []
 
-    def add(self, span: OtelSpan, setting: Setting) -> None:
-        """Pack one span; one without an end has no duration."""
+    def add(self, span: OtelSpan, setting: Setting) -> str | None:
+        """Pack one span, one without an end as one without duration; returns why nothing of it was packed."""
         span.end = span.end or span.start
         tree, texts = expand(span.attributes)
         if setting.convert_refs is not None:
             tree = setting.convert_refs(tree)
+        packed = self._packer.packed
+        files = len(packed.files)
         if any(len(v) > LONG_STRING if type(v) is str else type(v) in _STRUCTURES for v in span.attributes.values()):
             tree = self._packer.without_media(setting.project, tree)
         found = read(span, tree, setting.project)
-        spilled = len(self._packer.packed.spills)
+        if (problem := _long_id(span, found)) is not None:
+            del packed.files[files:]
+            return problem
+        spilled = len(packed.spills)
         start = self._start(span, found, setting)
         end = self._end(span, found, start)
-        is_cut = len(self._packer.packed.spills) > spilled
+        is_cut = len(packed.spills) > spilled
         self._dump(start, end, to_dump(span, tree, texts, setting.resource), found, is_cut)
-        self._packer.packed.starts.append(start)
-        self._packer.packed.ends.append(end)
+        packed.starts.append(start)
+        packed.ends.append(end)
         agent = found.agent
         if agent is not None and is_about_agents(agent):
             agent.started_at, agent.ended_at = start.started_at, end.ended_at
             agent.wb_user_id, agent.wb_run_id = start.user, start.run_id
             agent.wb_run_step, agent.wb_run_step_end = start.run_step, end.run_step_end
             self.agents.append(agent)
+        return None
 
     def distinct_agents(self) -> list[AgentSpan]:
         """The agent spans, of those with the same ids the last."""
@@ -159,11 +166,7 @@ class SpanPacker:
             exception = _exception(span)
         elif found.agent is not None and found.agent.status_code == status_name(FAILED):
             exception = found.agent.status_message or "failed"
-        model = found.attributes.get("model")
-        if not model:
-            parameters = found.attributes.get("model_parameters")
-            model = parameters.get("model") if isinstance(parameters, dict) else None
-        summary = {"usage": {_to_text(model) or NO_MODEL: {**_NO_USAGE, **found.usage}}}
+        summary = {"usage": {_model_of(found) or NO_MODEL: {**_NO_USAGE, **found.usage}}}
         end = End(
             project=start.project,
             id=start.id,
@@ -178,6 +181,38 @@ class SpanPacker:
         self._packer.put(end, "output", {} if found.output is None else found.output)
         self._packer.put(end, "summary", summary)
         return end
+
+
+def _model_of(found: SpanReading) -> str | None:
+    """The model whose tokens a span counts."""
+    model = found.attributes.get("model")
+    if not model:
+        parameters = found.attributes.get("model_parameters")
+        model = parameters.get("model") if isinstance(parameters, dict) else None
+    return _to_text(model)
+
+
+_AGENT_IDS = (
+    *("agent_name", "agent_version", "agent_id", "conversation_id", "request_model", "response_model"),
+    "eval_predict_and_score_call_id",
+)
+
+
+def find_long_id(span: OtelSpan, project: str) -> str | None:
+    """What is wrong with a span that has an id or a name which is too long to be looked up by; None for others."""
+    return _long_id(span, read(span, expand(span.attributes)[0], project))
+
+
+def _long_id(span: OtelSpan, found: SpanReading) -> str | None:
+    named = {"parent_span_id": span.parent_id, "user": found.context.user, "model": _model_of(found)}
+    named |= {name: _to_text(found.others.get(name)) for name in ("thread", "run_id")}
+    named |= {name: getattr(found.agent, name, None) for name in _AGENT_IDS}
+    try:
+        for name, text in named.items():
+            refs.check_id(name, text)
+    except InvalidRequest as error:
+        return error.reason
+    return None
 
 
 _COUNTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "requests", "total_tokens")
