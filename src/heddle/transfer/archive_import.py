@@ -4,6 +4,7 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -76,6 +77,7 @@ _CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "agent_traces": ((), ("conversation_name",)),
 }
 """Columns of JSON and of plain text that are redacted."""
+_FILES = "files of adapters and checkpoints"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _NEW_SECRETS = "alert rules have new secrets; if receivers verify signatures, create the rules again to see the secrets"
 _v = object_versions.c
@@ -119,6 +121,10 @@ class Import:
         self._redactors: dict[str, Redactor] = {}
         self._redacted: dict[str, str] = {}
         """The keys of blobs without what is redacted, by those in the archive."""
+        self._added: dict[str, list[str]] = {}
+        """The files that were not there, by their folder."""
+        self._unnamed: set[str] = set()
+        """The folders that no row of the target names, now that all rows are stored."""
 
     async def run(self, archive: ArchiveReader) -> Report:
         """Store every member of an archive that was verified."""
@@ -128,6 +134,7 @@ class Import:
             for kind in _ORDER:
                 await self._members(kind, archive)
             await self._store.redaction.note(self._redactors)
+            await self._remove_unnamed()
             # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
             for name, content in archive.members():
                 if name.startswith((BLOBS, FOLDERS)):
@@ -147,8 +154,7 @@ class Import:
     async def _member(self, kind: str, name: str, content: IO[bytes]) -> None:
         if kind in (BLOBS, FOLDERS):
             is_new = await self._file(name, content)
-            group = "contents of files" if kind == BLOBS else "files of adapters and checkpoints"
-            self.report.add(group, int(is_new), int(not is_new))
+            self.report.add("contents of files" if kind == BLOBS else _FILES, int(is_new), int(not is_new))
         else:
             found = await asyncio.to_thread(lambda: read_records(name, content.read()))
             await self.store(name.rsplit("/", 1)[0], [self._renames.record(row) for row in found])
@@ -171,18 +177,31 @@ class Import:
 
     async def _file(self, name: str, content: IO[bytes]) -> bool:
         """Store a blob or a file of a folder; false when it is there already."""
-        if name.startswith(FOLDERS):
-            place = name.removeprefix(FOLDERS)
-            if await self._is_taken(place):
-                return False
-            return await asyncio.to_thread(_put_file, Path(self._settings.data), place, content)
-        return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
-
-    async def _is_taken(self, place: str) -> bool:
-        """True for a file in a folder that is another project's in the target."""
+        if not name.startswith(FOLDERS):
+            return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
+        place = name.removeprefix(FOLDERS)
         folder = next(folder for folder in folders_above(place) if folder in self._folders)
+        if folder in self._unnamed or await self._is_taken(folder):
+            return False
+        is_new = await asyncio.to_thread(_put_file, Path(self._settings.data), place, content)
+        if is_new:
+            self._added.setdefault(folder, []).append(place)
+        return is_new
+
+    async def _is_taken(self, folder: str) -> bool:
+        """True for a folder that is another project's in the target."""
         owner = self._renames.name(self._folders[folder])
         return await self._records.foreign.is_taken(folder, tuple(owner.split("/")))
+
+    async def _remove_unnamed(self) -> None:
+        """Remove the files of adapters and checkpoints that stayed out, as the target has others of their names."""
+        for folder in self._folders:
+            if await self._store.control.read(partial(_is_named, folder)):
+                continue
+            self._unnamed.add(folder)
+            added = self._added.pop(folder, [])
+            await asyncio.to_thread(_remove_files, Path(self._settings.data), added)
+            self.report.add(_FILES, -len(added), len(added))
 
     def _blob(self, key: str, content: IO[bytes]) -> bool:
         blobs, beginning = self._store.blobs, b""
@@ -253,8 +272,9 @@ class Import:
             halves = await asyncio.to_thread(self._halves, wanted, redactors.get(project))
             await self._store.redaction.note(redactors)
             if halves:
-                ends = [end for _, end in halves if end is not None]
-                await self._store.calls.write([start for start, _ in halves], ends)
+                # Of a call that runs here only the end comes: its start may have changed here, such as its name.
+                starts = [start for start, _ in halves if start.id not in there]
+                await self._store.calls.write(starts, [end for _, end in halves if end is not None])
             self.report.add("calls", len(wanted), len(mine) - len(wanted))
 
     def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
@@ -442,6 +462,21 @@ def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
             finally:
                 unfinished.unlink(missing_ok=True)
     return True
+
+
+def _is_named(folder: str, connection: sa.Connection) -> bool:
+    """True for the folder of an adapter or a checkpoint."""
+    return any(connection.execute(sa.select(c).where(c == folder)).first() for c in schema.FOLDER_COLUMNS)
+
+
+def _remove_files(data: Path, places: Sequence[str]) -> None:
+    """Remove files, and the folders that are empty without them."""
+    for place in places:
+        resolve_below(data, place).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first that is not empty
+            for folder in folders_above(place):
+                if folder not in schema.FOLDERS:
+                    (data / folder).rmdir()
 
 
 def check_free(settings: Settings) -> None:
