@@ -267,7 +267,10 @@ class Import:
         for project, mine in group_pairs((row["project"], row) for row in rows).items():
             query = CallsQuery(project, Filter(call_ids=tuple(row["id"] for row in mine)))
             there = {row.id: row async for found in self._store.calls.stream(query) for row in found}
-            wanted = [row for row in mine if _is_wanted(row, there.get(row["id"]))]
+            deleted = await self._store.calls.find_deleted(
+                project, [row["id"] for row in mine if row["id"] not in there]
+            )
+            wanted = [row for row in mine if row["id"] not in deleted and _is_wanted(row, there.get(row["id"]))]
             redactors = await self._store.redaction.of([project])
             halves = await asyncio.to_thread(self._halves, wanted, redactors.get(project))
             await self._store.redaction.note(redactors)

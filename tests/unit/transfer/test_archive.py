@@ -228,6 +228,20 @@ def test_files_of_models_and_adapters_that_stay_out_are_removed(tmp_path: Path, 
     assert set(again.new.values()) == {0} and again.known == first.new
 
 
+def test_a_call_that_was_deleted_is_counted_as_there(tmp_path: Path, archive: Path) -> None:
+    """It was counted as stored with each import."""
+
+    async def run() -> None:
+        await import_archive(of(tmp_path / "target"), archive, ())
+        async with running_services(tmp_path / "target") as (_, client):
+            body = {"project_id": PROJECT, "call_ids": ["call-1"]}
+            assert (await client.post("/calls/delete", json=body)).json() == {"num_deleted": 1}
+        report = await import_archive(of(tmp_path / "target"), archive, ())
+        assert (report.new["calls"], report.known["calls"]) == (0, 5)
+
+    asyncio.run(run())
+
+
 def test_what_is_there_stays_as_it_is(tmp_path: Path, archive: Path) -> None:
     """A project that has other versions of the same object keeps its latest, and indexes do not meet."""
 
