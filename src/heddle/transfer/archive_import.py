@@ -444,10 +444,15 @@ def _fetch(query: "sa.Select[Any]") -> Callable[[sa.Connection], list[Owner]]:
 
 
 def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
-    """Store a file durably at its place; false when there is one already. Raises StorageFull, OutsideRoot."""
+    """Store a file durably at its place; false when there is one already. Raises HeddleError."""
     target = resolve_below(data, place)
-    if target.exists():
-        return False
+    try:
+        return not target.exists() and _write_file(target, content)
+    except OSError as error:
+        raise HeddleError(f"The file {place} cannot be stored: {error.strerror}") from error
+
+
+def _write_file(target: Path, content: IO[bytes]) -> bool:
     unfinished = target.parent / (UNFINISHED + hashlib.sha256(target.name.encode()).hexdigest()[:16])
     with disk_failures():
         target.parent.mkdir(parents=True, exist_ok=True)

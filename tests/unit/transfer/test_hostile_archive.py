@@ -143,6 +143,12 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
     "a file that nothing names": ({"folders/adapters/x/weights": b"x"}, "belongs to no adapter or checkpoint"),
     "a file outside": ({"folders/adapters/../../x": b"x"}, "not a file of an adapter"),
     "a file in the data folder": ({"folders/heddle.db": b"x"}, "not a file of an adapter"),
+    "a file with a long name": ({f"folders/{FOLDER}/{'x' * 200}" + "/x" * 400: b"x"}, "not a file of an adapter"),
+    "a file that an import began": ({f"folders/{FOLDER}/.import.0123": b"x"}, "not a file of an adapter"),
+    "a file below a file": (
+        {**lines(MODEL, ("train_checkpoints", CHECKPOINT)), f"folders/{FOLDER}/a": b"", f"folders/{FOLDER}/a/b": b""},
+        "is below another file",
+    ),
     "a blob with another name": ({"blobs/../../x": b"x"}, "not a SHA-256"),
 }
 
@@ -161,6 +167,15 @@ def check_refused(tmp_path: Path, members: dict[str, bytes], where: str) -> None
     with pytest.raises(HeddleError, match=where):
         asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "evil", members), ()))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evil"]
+
+
+def test_a_file_whose_folder_is_a_file_in_the_target_is_refused_by_name(tmp_path: Path) -> None:
+    asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "empty", {}), ()))
+    (tmp_path / "target" / FOLDER).parent.mkdir(parents=True)
+    (tmp_path / "target" / FOLDER).write_bytes(b"")
+    members = {**lines(MODEL, ("train_checkpoints", CHECKPOINT)), f"folders/{FOLDER}/a": b"x"}
+    with pytest.raises(HeddleError, match=f"The file {FOLDER}/a cannot be stored"):
+        asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "archive", members), ()))
 
 
 def link(kind: bytes, target: str, name: str = "folders/adapters/x/weights") -> Callable[[tarfile.TarFile], None]:
