@@ -306,8 +306,8 @@ class RowWriter:
         moved = schema.BY_NAME.get(name)
         if moved is None:
             raise HeddleError(f"The archive contains records of {name}, which this version of heddle does not support")
-        known = [column.name for column in moved.columns]
-        chosen = [{key: value for key, value in row.items() if key in known} for row in rows]
+        empty = dict.fromkeys((str(column.name) for column in moved.columns), None) | schema.DEFAULTS[name]
+        chosen = [{key: empty[key] if row.get(key) is None else row[key] for key in empty} for row in rows]
         if secret := schema.SECRETS.get(name):
             chosen = [{**row, secret: _new_secret(name, given)} for row, given in zip(chosen, rows, strict=True)]
             if name == "alert_rules" and chosen and _NEW_SECRETS not in self._report.notes:
