@@ -4,11 +4,7 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
-import contextlib
-import fcntl
 import hashlib
-import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -18,9 +14,8 @@ from typing import IO, Any
 import sqlalchemy as sa
 import zstandard
 
-from heddle import paths
 from heddle.errors import HeddleError
-from heddle.paths import model_folder, resolve_below
+from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import CHUNK
@@ -32,7 +27,7 @@ from heddle.store.control.objects import next_index, object_versions
 from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import dialect_insert
 from heddle.store.control.training_models import train_checkpoints, train_models
-from heddle.store.data_folder import DataLock, disk_failures
+from heddle.store.data_folder import DataLock
 from heddle.store.open import opened_store
 from heddle.trace.alerts import targets
 from heddle.trace.files import MOST_TEXT, is_text
@@ -44,11 +39,11 @@ from heddle.transfer.archive import (
     RECORDS,
     TABLE_CHUNKS,
     TABLE_ROWS,
-    UNFINISHED,
     ArchiveReader,
     Row,
     read_records,
 )
+from heddle.transfer.folders import is_named, put_file, remove_files
 from heddle.transfer.renames import Renames
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
@@ -171,9 +166,21 @@ class Import:
                 await self._calls(rows[first : first + _CALLS_AT_A_TIME])
         else:
             name = group.removeprefix(RECORDS + "/")
+            if name == "projects":
+                rows = [await self._with_calls_kept(row) for row in rows]
             for column in [one.name for one in schema.BLOB_COLUMNS if one.table.name == name and self._redacted]:
                 rows = [{**row, column: self._redacted.get(row[column], row[column])} for row in rows]
             await self._records.write(name, rows)
+
+    async def _with_calls_kept(self, row: Row) -> Row:
+        """A project; what has calls in the target does not get a retention that would remove them."""
+        if row.get("retention_days") is None or not await self._store.calls.count(CallsQuery(row["project"], limit=1)):
+            return row
+        if await self._store.projects.retention(row["project"]) is None:
+            self.report.notes.append(
+                f"{refs.external_project(row['project'])} has calls already and keeps them for ever"
+            )
+        return {**row, "retention_days": None}
 
     async def _file(self, name: str, content: IO[bytes]) -> bool:
         """Store a blob or a file of a folder; false when it is there already."""
@@ -183,7 +190,7 @@ class Import:
         folder = next(folder for folder in folders_above(place) if folder in self._folders)
         if folder in self._unnamed or await self._is_taken(folder):
             return False
-        is_new = await asyncio.to_thread(_put_file, Path(self._settings.data), place, content)
+        is_new = await asyncio.to_thread(put_file, Path(self._settings.data), place, content)
         if is_new:
             self._added.setdefault(folder, []).append(place)
         return is_new
@@ -196,11 +203,11 @@ class Import:
     async def _remove_unnamed(self) -> None:
         """Remove the files of adapters and checkpoints that stayed out, as the target has others of their names."""
         for folder in self._folders:
-            if await self._store.control.read(partial(_is_named, folder)):
+            if await self._store.control.read(partial(is_named, folder)):
                 continue
             self._unnamed.add(folder)
             added = self._added.pop(folder, [])
-            await asyncio.to_thread(_remove_files, Path(self._settings.data), added)
+            await asyncio.to_thread(remove_files, Path(self._settings.data), added)
             self.report.add(_FILES, -len(added), len(added))
 
     def _blob(self, key: str, content: IO[bytes]) -> bool:
@@ -441,50 +448,6 @@ class ForeignIds:
 
 def _fetch(query: "sa.Select[Any]") -> Callable[[sa.Connection], list[Owner]]:
     return lambda connection: [tuple(row) for row in connection.execute(query)]
-
-
-def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
-    """Store a file durably at its place; false when there is one already. Raises HeddleError."""
-    target = resolve_below(data, place)
-    try:
-        return not target.exists() and _write_file(target, content)
-    except OSError as error:
-        raise HeddleError(f"The file {place} cannot be stored: {error.strerror}") from error
-
-
-def _write_file(target: Path, content: IO[bytes]) -> bool:
-    unfinished = target.parent / (UNFINISHED + hashlib.sha256(target.name.encode()).hexdigest()[:16])
-    with disk_failures():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # What a killed import left there is written anew; what another one writes at the moment is waited for.
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT, paths.FILE), "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if target.exists():
-                return False
-            try:
-                file.truncate()
-                shutil.copyfileobj(content, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(unfinished, target)
-            finally:
-                unfinished.unlink(missing_ok=True)
-    return True
-
-
-def _is_named(folder: str, connection: sa.Connection) -> bool:
-    """True for the folder of an adapter or a checkpoint."""
-    return any(connection.execute(sa.select(c).where(c == folder)).first() for c in schema.FOLDER_COLUMNS)
-
-
-def _remove_files(data: Path, places: Sequence[str]) -> None:
-    """Remove files, and the folders that are empty without them."""
-    for place in places:
-        resolve_below(data, place).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # the first that is not empty
-            for folder in folders_above(place):
-                if folder not in schema.FOLDERS:
-                    (data / folder).rmdir()
 
 
 def check_free(settings: Settings) -> None:

@@ -242,6 +242,28 @@ def test_a_call_that_was_deleted_is_counted_as_there(tmp_path: Path, archive: Pa
     asyncio.run(run())
 
 
+def test_a_retention_does_not_come_to_calls_that_are_there(tmp_path: Path, source: Path) -> None:
+    """They were removed by the retention of the archive."""
+    days = {"project_id": PROJECT, "retention_days": 3}
+    found = []
+
+    async def run() -> None:
+        async with running_services(source) as (_, client):
+            assert (await client.post("/project/ttl_settings/update", json=days)).status_code == 200
+        await export(of(source), tmp_path / "again.heddle", [PROJECT], True)
+        for target in ("empty", "filled"):
+            async with running_services(tmp_path / target) as (_, client):
+                if target == "filled":
+                    await fill_project(client, PROJECT)
+            report = await import_archive(of(tmp_path / target), tmp_path / "again.heddle", ())
+            async with running_services(tmp_path / target) as (_, client):
+                read = await client.post("/project/ttl_settings/read", json={"project_id": PROJECT})
+            found.append((read.json()["retention_days"], report.notes))
+
+    asyncio.run(run())
+    assert found == [(3, []), (None, [f"{PROJECT} has calls already and keeps them for ever"])]
+
+
 def test_what_is_there_stays_as_it_is(tmp_path: Path, archive: Path) -> None:
     """A project that has other versions of the same object keeps its latest, and indexes do not meet."""
 
