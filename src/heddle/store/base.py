@@ -182,6 +182,9 @@ class CallStore(Protocol):
         Deleted calls and halves are among them. Users are those of calls, or named by their attributes.
         """
 
+    async def find_deleted(self, project: str, ids: Sequence[str]) -> set[str]:
+        """Which of these calls are deleted, and not yet removed for good."""
+
     async def children(self, project: str, ids: Sequence[str]) -> list[str]:
         """The ids of the calls directly below some calls, deleted ones too."""
 

@@ -40,6 +40,8 @@ MOST_BYTES = 512 << 20
 _MOST_LIST_BYTES = 64 << 20
 """The most bytes of the header and of the manifest, which are read whole."""
 _MOST_HEADER_BYTES = 64 << 10
+_MOST_NAME = 1024
+"""The most bytes of a file's name with its folders, so that it stays one below any data folder."""
 _CHUNK = 1 << 20
 _IN_MEMORY = 8 << 20
 _PART_ROWS, _PART_CHARACTERS = 2000, 16 << 20
@@ -298,7 +300,7 @@ def _check_member(member: tarfile.TarInfo) -> None:
         raise HeddleError(f"The archive contains {name[:300]!r}, which is not a regular file")
     if name in (HEADER, MANIFEST):
         _check_size(member, _MOST_LIST_BYTES)
-    elif name.startswith(FOLDERS) and (not _FILE.fullmatch(name) or ".." in name.split("/")):
+    elif name.startswith(FOLDERS) and not _is_file_name(name):
         raise HeddleError(f"The archive contains {name[:300]!r}, which is not a file of an adapter or a checkpoint")
     elif name.startswith(BLOBS) and not _BLOB.fullmatch(name):
         raise HeddleError(f"The archive contains {name[:300]!r}, which is not a SHA-256")
@@ -306,6 +308,13 @@ def _check_member(member: tarfile.TarInfo) -> None:
         if not _PART.fullmatch(name):
             raise HeddleError(f"The archive contains {name[:300]!r}, which this version of heddle does not support")
         _check_size(member, MOST_BYTES)
+
+
+def _is_file_name(name: str) -> bool:
+    """True for a file of an adapter or a checkpoint that an export could have written."""
+    parts = name.split("/")
+    is_short = len(name) <= _MOST_NAME
+    return is_short and bool(_FILE.fullmatch(name)) and ".." not in parts and not parts[-1].startswith(UNFINISHED)
 
 
 def _check_size(member: tarfile.TarInfo, most: int) -> None:

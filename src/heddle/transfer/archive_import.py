@@ -4,10 +4,7 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
-import fcntl
 import hashlib
-import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -17,9 +14,8 @@ from typing import IO, Any
 import sqlalchemy as sa
 import zstandard
 
-from heddle import paths
 from heddle.errors import HeddleError
-from heddle.paths import model_folder, resolve_below
+from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import CHUNK
@@ -31,7 +27,7 @@ from heddle.store.control.objects import next_index, object_versions
 from heddle.store.control.project_tables import ProjectTable
 from heddle.store.control.repository import dialect_insert
 from heddle.store.control.training_models import train_checkpoints, train_models
-from heddle.store.data_folder import DataLock, disk_failures
+from heddle.store.data_folder import DataLock
 from heddle.store.open import opened_store
 from heddle.trace.alerts import targets
 from heddle.trace.files import MOST_TEXT, is_text
@@ -43,11 +39,11 @@ from heddle.transfer.archive import (
     RECORDS,
     TABLE_CHUNKS,
     TABLE_ROWS,
-    UNFINISHED,
     ArchiveReader,
     Row,
     read_records,
 )
+from heddle.transfer.folders import is_named, put_file, remove_files
 from heddle.transfer.renames import Renames
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
@@ -76,6 +72,7 @@ _CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "agent_traces": ((), ("conversation_name",)),
 }
 """Columns of JSON and of plain text that are redacted."""
+_FILES = "files of adapters and checkpoints"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _NEW_SECRETS = "alert rules have new secrets; if receivers verify signatures, create the rules again to see the secrets"
 _v = object_versions.c
@@ -119,6 +116,10 @@ class Import:
         self._redactors: dict[str, Redactor] = {}
         self._redacted: dict[str, str] = {}
         """The keys of blobs without what is redacted, by those in the archive."""
+        self._added: dict[str, list[str]] = {}
+        """The files that were not there, by their folder."""
+        self._unnamed: set[str] = set()
+        """The folders that no row of the target names, now that all rows are stored."""
 
     async def run(self, archive: ArchiveReader) -> Report:
         """Store every member of an archive that was verified."""
@@ -128,6 +129,7 @@ class Import:
             for kind in _ORDER:
                 await self._members(kind, archive)
             await self._store.redaction.note(self._redactors)
+            await self._remove_unnamed()
             # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
             for name, content in archive.members():
                 if name.startswith((BLOBS, FOLDERS)):
@@ -147,8 +149,7 @@ class Import:
     async def _member(self, kind: str, name: str, content: IO[bytes]) -> None:
         if kind in (BLOBS, FOLDERS):
             is_new = await self._file(name, content)
-            group = "contents of files" if kind == BLOBS else "files of adapters and checkpoints"
-            self.report.add(group, int(is_new), int(not is_new))
+            self.report.add("contents of files" if kind == BLOBS else _FILES, int(is_new), int(not is_new))
         else:
             found = await asyncio.to_thread(lambda: read_records(name, content.read()))
             await self.store(name.rsplit("/", 1)[0], [self._renames.record(row) for row in found])
@@ -165,24 +166,49 @@ class Import:
                 await self._calls(rows[first : first + _CALLS_AT_A_TIME])
         else:
             name = group.removeprefix(RECORDS + "/")
+            if name == "projects":
+                rows = [await self._with_calls_kept(row) for row in rows]
             for column in [one.name for one in schema.BLOB_COLUMNS if one.table.name == name and self._redacted]:
                 rows = [{**row, column: self._redacted.get(row[column], row[column])} for row in rows]
             await self._records.write(name, rows)
 
+    async def _with_calls_kept(self, row: Row) -> Row:
+        """A project; what has calls in the target does not get a retention that would remove them."""
+        if row.get("retention_days") is None or not await self._store.calls.count(CallsQuery(row["project"], limit=1)):
+            return row
+        if await self._store.projects.retention(row["project"]) is None:
+            self.report.notes.append(
+                f"{refs.external_project(row['project'])} has calls already and keeps them for ever"
+            )
+        return {**row, "retention_days": None}
+
     async def _file(self, name: str, content: IO[bytes]) -> bool:
         """Store a blob or a file of a folder; false when it is there already."""
-        if name.startswith(FOLDERS):
-            place = name.removeprefix(FOLDERS)
-            if await self._is_taken(place):
-                return False
-            return await asyncio.to_thread(_put_file, Path(self._settings.data), place, content)
-        return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
-
-    async def _is_taken(self, place: str) -> bool:
-        """True for a file in a folder that is another project's in the target."""
+        if not name.startswith(FOLDERS):
+            return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
+        place = name.removeprefix(FOLDERS)
         folder = next(folder for folder in folders_above(place) if folder in self._folders)
+        if folder in self._unnamed or await self._is_taken(folder):
+            return False
+        is_new = await asyncio.to_thread(put_file, Path(self._settings.data), place, content)
+        if is_new:
+            self._added.setdefault(folder, []).append(place)
+        return is_new
+
+    async def _is_taken(self, folder: str) -> bool:
+        """True for a folder that is another project's in the target."""
         owner = self._renames.name(self._folders[folder])
         return await self._records.foreign.is_taken(folder, tuple(owner.split("/")))
+
+    async def _remove_unnamed(self) -> None:
+        """Remove the files of adapters and checkpoints that stayed out, as the target has others of their names."""
+        for folder in self._folders:
+            if await self._store.control.read(partial(is_named, folder)):
+                continue
+            self._unnamed.add(folder)
+            added = self._added.pop(folder, [])
+            await asyncio.to_thread(remove_files, Path(self._settings.data), added)
+            self.report.add(_FILES, -len(added), len(added))
 
     def _blob(self, key: str, content: IO[bytes]) -> bool:
         blobs, beginning = self._store.blobs, b""
@@ -248,13 +274,17 @@ class Import:
         for project, mine in group_pairs((row["project"], row) for row in rows).items():
             query = CallsQuery(project, Filter(call_ids=tuple(row["id"] for row in mine)))
             there = {row.id: row async for found in self._store.calls.stream(query) for row in found}
-            wanted = [row for row in mine if _is_wanted(row, there.get(row["id"]))]
+            deleted = await self._store.calls.find_deleted(
+                project, [row["id"] for row in mine if row["id"] not in there]
+            )
+            wanted = [row for row in mine if row["id"] not in deleted and _is_wanted(row, there.get(row["id"]))]
             redactors = await self._store.redaction.of([project])
             halves = await asyncio.to_thread(self._halves, wanted, redactors.get(project))
             await self._store.redaction.note(redactors)
             if halves:
-                ends = [end for _, end in halves if end is not None]
-                await self._store.calls.write([start for start, _ in halves], ends)
+                # Of a call that runs here only the end comes: its start may have changed here, such as its name.
+                starts = [start for start, _ in halves if start.id not in there]
+                await self._store.calls.write(starts, [end for _, end in halves if end is not None])
             self.report.add("calls", len(wanted), len(mine) - len(wanted))
 
     def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
@@ -283,8 +313,8 @@ class RowWriter:
         moved = schema.BY_NAME.get(name)
         if moved is None:
             raise HeddleError(f"The archive contains records of {name}, which this version of heddle does not support")
-        known = [column.name for column in moved.columns]
-        chosen = [{key: value for key, value in row.items() if key in known} for row in rows]
+        empty = dict.fromkeys((str(column.name) for column in moved.columns), None) | schema.DEFAULTS[name]
+        chosen = [{key: empty[key] if row.get(key) is None else row[key] for key in empty} for row in rows]
         if secret := schema.SECRETS.get(name):
             chosen = [{**row, secret: _new_secret(name, given)} for row, given in zip(chosen, rows, strict=True)]
             if name == "alert_rules" and chosen and _NEW_SECRETS not in self._report.notes:
@@ -418,30 +448,6 @@ class ForeignIds:
 
 def _fetch(query: "sa.Select[Any]") -> Callable[[sa.Connection], list[Owner]]:
     return lambda connection: [tuple(row) for row in connection.execute(query)]
-
-
-def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
-    """Store a file durably at its place; false when there is one already. Raises StorageFull, OutsideRoot."""
-    target = resolve_below(data, place)
-    if target.exists():
-        return False
-    unfinished = target.parent / (UNFINISHED + hashlib.sha256(target.name.encode()).hexdigest()[:16])
-    with disk_failures():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # What a killed import left there is written anew; what another one writes at the moment is waited for.
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT, paths.FILE), "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if target.exists():
-                return False
-            try:
-                file.truncate()
-                shutil.copyfileobj(content, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(unfinished, target)
-            finally:
-                unfinished.unlink(missing_ok=True)
-    return True
 
 
 def check_free(settings: Settings) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sqlalchemy as sa
+
 from heddle.store.base import BLOB_COLUMNS as BLOB_COLUMNS
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import eval_jobs
@@ -116,3 +118,12 @@ PARENTS |= {moved.table.name: (moved.parent[0], moved.parent[1]) for moved in EX
 """The column by which a record lies below one of another table."""
 FOLDERS_OF = tuple(column.table.name for column in FOLDER_COLUMNS)
 BY_NAME = {moved.table.name: moved for moved in EXPORTED}
+DEFAULTS = {
+    name: {
+        str(c.name): int(str(c.server_default.arg))
+        for c in moved.columns
+        if isinstance(c.server_default, sa.DefaultClause)
+    }
+    for name, moved in BY_NAME.items()
+}
+"""What a column is where a record does not say it, as those of older versions do not."""

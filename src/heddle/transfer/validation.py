@@ -219,9 +219,12 @@ class ArchiveCheck:
                 self._member(name, read_records(name, content.read()))
         if self._table is not None:
             raise HeddleError(f"The archive contains only a part of the table {self._table.digest[:100]!r}")
-        for name in _names(self._archive, FOLDERS):
+        files = set(_names(self._archive, FOLDERS))
+        for name in sorted(files):
             if not any(folder in self.folders for folder in folders_above(name.removeprefix(FOLDERS))):
                 raise HeddleError(f"The archive contains {name[:300]!r}, which belongs to no adapter or checkpoint")
+            if not files.isdisjoint(folders_above(name)):
+                raise HeddleError(f"The archive contains {name[:300]!r}, which is below another file")
 
     def _member(self, name: str, rows: Iterable[Row]) -> None:
         group = name.rpartition("/")[0]

@@ -1,5 +1,6 @@
 """What a purge finds and removes of calls is the same on ClickHouse as on SQLite, also of those that have not ended."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,22 @@ def test_what_is_found_of_a_subject_is_the_same(tmp_path: Path) -> None:
             said = [{text for text in each.texts if "word" in text or "answer" in text} for each in (ours, theirs)]
             assert said[0] == said[1], (kind, name)
         assert len(await reads.find(PROJECT, "project", "", 5)) >= 5
+
+    in_both(tmp_path, work)
+
+
+def test_what_is_deleted_is_told_from_what_is_not(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        await stores.write([start(number) for number in range(12)], [])
+        await stores.write([], [End(PROJECT, f"c{n:02}", 2000, '"x"', "{}", 0) for n in range(6)])
+        # One that has moved leaves a row where it was.
+        await stores.write([replace(start(5), started_at=500)], [])
+        assert await stores.delete(PROJECT, ["c00", "c09"]) == (5, 5)
+        for calls in (reads_of(stores), stores.sqlite.calls):
+            found = await calls.find_deleted(PROJECT, ["none", *(f"c{n:02}" for n in range(12))])
+            assert found == {"c00", "c01", "c02", "c03", "c09"}
+            assert await calls.find_deleted("b3RoZXI", ["c00"]) == set()
+            assert await calls.find_deleted(PROJECT, []) == set()
 
     in_both(tmp_path, work)
 

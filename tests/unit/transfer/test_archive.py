@@ -175,6 +175,95 @@ def test_a_running_call_is_ended_by_a_later_archive(tmp_path: Path, source: Path
     asyncio.run(run())
 
 
+def test_a_call_that_is_ended_keeps_the_start_of_the_target(tmp_path: Path, source: Path, archive: Path) -> None:
+    """A name that was given there was lost."""
+    later = tmp_path / "later.heddle"
+    read = {"project_id": PROJECT, "id": "call-2"}
+
+    async def run() -> None:
+        await import_archive(of(tmp_path / "target"), archive, ())
+        async with running_services(tmp_path / "target") as (_, client):
+            renamed = await client.post(
+                "/call/update", json={"project_id": PROJECT, "call_id": "call-2", "display_name": "own"}
+            )
+            assert renamed.status_code == 200, renamed.text
+            before = (await client.post("/call/read", json=read)).json()["call"]
+        async with running_services(source) as (_, client):
+            head = {**read, "trace_id": "trace", "op_name": "other", "started_at": "2026-01-01T00:00:09Z"}
+            await client.post(
+                "/call/start", json={"start": {**head, "attributes": {"of": "source"}, "inputs": {"x": 1}}}
+            )
+            end = {**read, "ended_at": "2026-01-01T00:02:00Z", "summary": {}, "output": "done"}
+            await client.post("/call/end", json={"end": end})
+        await export(of(source), later, (), False)
+        report = await import_archive(of(tmp_path / "target"), later, ())
+        assert (report.new["calls"], report.known["calls"]) == (1, 4)
+        async with running_services(tmp_path / "target") as (_, client):
+            after = (await client.post("/call/read", json=read)).json()["call"]
+        for name in ("display_name", "op_name", "started_at", "inputs", "attributes", "parent_id"):
+            assert after[name] == before[name], name
+        assert (after["display_name"], after["output"]) == ("own", "done")
+
+    asyncio.run(run())
+
+
+def test_files_of_models_and_adapters_that_stay_out_are_removed(tmp_path: Path, archive: Path) -> None:
+    """Where the target had a model of the name, nothing pointed to the folders that the archive had brought."""
+    target = tmp_path / "target"
+    first = asyncio.run(import_archive(of(target), archive, ()))
+    with closing(sqlite3.connect(target / DATABASE)) as database, database:
+        for table in ("adapters", "train_checkpoints"):
+            for (folder,) in database.execute(f"SELECT folder FROM {table}").fetchall():
+                (target / folder).rename(target / f"{folder}-own")
+            database.execute(f"UPDATE {table} SET folder = folder || '-own'")
+        database.execute("UPDATE train_models SET id = 'own ' || id")
+        database.execute("UPDATE train_checkpoints SET id = 'own ' || id, model_id = 'own ' || model_id")
+
+    def folders() -> list[Path]:
+        return sorted(path for name in schema.FOLDERS for path in (target / name).rglob("*"))
+
+    before = folders()
+    again = asyncio.run(import_archive(of(target), archive, ()))
+    assert folders() == before
+    assert set(again.new.values()) == {0} and again.known == first.new
+
+
+def test_a_call_that_was_deleted_is_counted_as_there(tmp_path: Path, archive: Path) -> None:
+    """It was counted as stored with each import."""
+
+    async def run() -> None:
+        await import_archive(of(tmp_path / "target"), archive, ())
+        async with running_services(tmp_path / "target") as (_, client):
+            body = {"project_id": PROJECT, "call_ids": ["call-1"]}
+            assert (await client.post("/calls/delete", json=body)).json() == {"num_deleted": 1}
+        report = await import_archive(of(tmp_path / "target"), archive, ())
+        assert (report.new["calls"], report.known["calls"]) == (0, 5)
+
+    asyncio.run(run())
+
+
+def test_a_retention_does_not_come_to_calls_that_are_there(tmp_path: Path, source: Path) -> None:
+    """They were removed by the retention of the archive."""
+    days = {"project_id": PROJECT, "retention_days": 3}
+    found = []
+
+    async def run() -> None:
+        async with running_services(source) as (_, client):
+            assert (await client.post("/project/ttl_settings/update", json=days)).status_code == 200
+        await export(of(source), tmp_path / "again.heddle", [PROJECT], True)
+        for target in ("empty", "filled"):
+            async with running_services(tmp_path / target) as (_, client):
+                if target == "filled":
+                    await fill_project(client, PROJECT)
+            report = await import_archive(of(tmp_path / target), tmp_path / "again.heddle", ())
+            async with running_services(tmp_path / target) as (_, client):
+                read = await client.post("/project/ttl_settings/read", json={"project_id": PROJECT})
+            found.append((read.json()["retention_days"], report.notes))
+
+    asyncio.run(run())
+    assert found == [(3, []), (None, [f"{PROJECT} has calls already and keeps them for ever"])]
+
+
 def test_what_is_there_stays_as_it_is(tmp_path: Path, archive: Path) -> None:
     """A project that has other versions of the same object keeps its latest, and indexes do not meet."""
 

@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import io
+import sqlite3
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import pytest
 from heddle import settings
 from heddle.errors import HeddleError
 from heddle.store.control.repository import metadata, stored_type
+from heddle.store.sqlite.database import DATABASE
 from heddle.training import files
 from heddle.transfer import schema
 from heddle.transfer.archive import HEADER, MANIFEST
 from heddle.transfer.archive_import import import_archive
+from heddle.transfer.validation import checks
 from heddle.wire import refs, times
 from tests.support.inprocess import running_services
 
@@ -143,6 +147,12 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
     "a file that nothing names": ({"folders/adapters/x/weights": b"x"}, "belongs to no adapter or checkpoint"),
     "a file outside": ({"folders/adapters/../../x": b"x"}, "not a file of an adapter"),
     "a file in the data folder": ({"folders/heddle.db": b"x"}, "not a file of an adapter"),
+    "a file with a long name": ({f"folders/{FOLDER}/{'x' * 200}" + "/x" * 400: b"x"}, "not a file of an adapter"),
+    "a file that an import began": ({f"folders/{FOLDER}/.import.0123": b"x"}, "not a file of an adapter"),
+    "a file below a file": (
+        {**lines(MODEL, ("train_checkpoints", CHECKPOINT)), f"folders/{FOLDER}/a": b"", f"folders/{FOLDER}/a/b": b""},
+        "is below another file",
+    ),
     "a blob with another name": ({"blobs/../../x": b"x"}, "not a SHA-256"),
 }
 
@@ -161,6 +171,28 @@ def check_refused(tmp_path: Path, members: dict[str, bytes], where: str) -> None
     with pytest.raises(HeddleError, match=where):
         asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "evil", members), ()))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evil"]
+
+
+def test_a_file_whose_folder_is_a_file_in_the_target_is_refused_by_name(tmp_path: Path) -> None:
+    asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "empty", {}), ()))
+    (tmp_path / "target" / FOLDER).parent.mkdir(parents=True)
+    (tmp_path / "target" / FOLDER).write_bytes(b"")
+    members = {**lines(MODEL, ("train_checkpoints", CHECKPOINT)), f"folders/{FOLDER}/a": b"x"}
+    with pytest.raises(HeddleError, match=f"The file {FOLDER}/a cannot be stored"):
+        asyncio.run(import_archive(of(tmp_path / "target"), build(tmp_path / "archive", members), ()))
+
+
+def test_columns_that_some_records_leave_out_get_their_defaults(tmp_path: Path) -> None:
+    """An import that had begun ended with a traceback, or with a refusal of the database."""
+    jobs = [row("eval_jobs", id=f"job {number}") for number in range(3)]
+    jobs[0]["crashes"] = None
+    for name in [name for name, (_, may_miss) in checks("records/eval_jobs").items() if may_miss]:
+        jobs[1].pop(name, None)
+    archive = build(tmp_path / "archive", lines(*(("eval_jobs", job) for job in jobs)))
+    report = asyncio.run(import_archive(of(tmp_path / "target"), archive, ()))
+    assert report.new["eval jobs"] == 3
+    with closing(sqlite3.connect(tmp_path / "target" / DATABASE)) as database:
+        assert database.execute("SELECT crashes FROM eval_jobs ORDER BY id").fetchall() == [(0,), (0,), (1,)]
 
 
 def link(kind: bytes, target: str, name: str = "folders/adapters/x/weights") -> Callable[[tarfile.TarFile], None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from heddle.store.clickhouse.assembly import at_spots, find_spots
 from heddle.store.clickhouse.call_table import IS_SPAN, RID, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Bound, Clickhouse, Client, columns_of, rows_of
@@ -187,6 +188,13 @@ class CallReads:
 
         waiting = await self._control.read(lambda connection: pending_calls.find_waiting(connection, project, waits))
         return list(dict.fromkeys([*(row[0] for row in found), *waiting]))
+
+    async def find_deleted(self, project: str, ids: Sequence[str]) -> set[str]:
+        spots = await find_spots(self._clickhouse, ((project, call_id) for call_id in ids))
+        if not spots:
+            return set()
+        query = f"SELECT DISTINCT id FROM {CALLS} FINAL WHERE {at_spots(spots)} AND deleted_at > 0"
+        return {row[0] for row in await self._clickhouse.rows(query)}
 
     async def children(self, project: str, ids: Sequence[str]) -> list[str]:
         above = set(ids)

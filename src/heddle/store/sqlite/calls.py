@@ -237,6 +237,12 @@ class Calls:
         return await self._long_readers.read(work)
 
     @reads
+    def find_deleted(self, session: Session, project: str, ids: Sequence[str]) -> set[str]:
+        number = self._reader_names.number(session.raw, project)
+        sql = "SELECT id FROM calls WHERE id = ? AND project = ? AND deleted_at IS NOT NULL"
+        return {found for call_id in ids for (found,) in session.raw.execute(sql, (call_id, number))}
+
+    @reads
     def children(self, session: Session, project: str, ids: Sequence[str]) -> list[str]:
         number = self._reader_names.number(session.raw, project)
         sql = "SELECT id FROM calls WHERE parent_id = ? AND project = ?"
