@@ -145,7 +145,10 @@ async def follow_run(
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     last_event_id: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
-    """Server-sent events: jobs that changed, from the first number on that was open when the page last heard."""
+    """Server-sent events: jobs that changed, from the first number on that was open when the page last heard.
+
+    They end when the model is deleted.
+    """
     model, _ = await _find(run, caller, store)
     place = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else after
     return event_streams.answer(caller, _changes(store, state, model.id, place))
@@ -155,7 +158,7 @@ async def _changes(store: Store, state: ServerState, model_id: str, place: int) 
     silent = 0
     known: dict[str, Json] = {}
     yield b": following\n\n"
-    while not state.stopping:
+    while not state.stopping and await store.train_models.find(model_id) is not None:
         jobs = [run_job(job) for job in await store.train_jobs.runs([model_id], place)]
         changed = [job for job in jobs if known.get(job["id"]) != job]
         known = {job["id"]: job for job in jobs}
