@@ -219,8 +219,12 @@ def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
     [
         ({"kind": "pager", "url": "{url}"}, 422, "kind"),
         ({"kind": "slack"}, 422, "url"),
-        ({"kind": "slack", "url": "https://hooks.slack.com/services/x"}, 400, "alert_webhooks"),
-        ({"kind": "slack", "id": "unknown"}, 400, "url"),
+        (
+            {"kind": "slack", "url": "https://hooks.slack.com/services/x"},
+            400,
+            "targets[0].url 'https://hooks.slack.com/services/x' is not allowed",
+        ),
+        ({"kind": "slack", "id": "unknown"}, 400, "targets[0].url is required: the rule has no Slack target 'unknown'"),
         ({"kind": "email"}, 422, "to"),
         ({"kind": "email", "to": []}, 422, "to"),
         ({"kind": "email", "to": ["nobody"]}, 400, "is not an email address"),

@@ -193,6 +193,23 @@ def test_each_number_has_its_step_however_large_or_small(wire: Wire, values: lis
     assert found[0]["lower"] <= min(values) and found[-1]["upper"] >= max(values)
 
 
+def test_calls_at_both_ends_of_the_calendar_leave_a_chart(wire: Wire) -> None:
+    """One call with a wrong clock made charts of everything a 400."""
+    ends = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z")
+    made = [
+        _call(wire.project, number, random.Random(7)) | dict.fromkeys(("started_at", "ended_at"), at)
+        for number, at in enumerate(ends)
+    ]
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": made}).status_code == 200
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        found = wire.post("/calls/aggregate", timezone=zone)
+        assert (found["buckets"][0][:4], found["series"][0]["value"]) == ("0001", 1)
+        last = wire.post(
+            "/calls/aggregate", timezone=zone, start="9999-12-30T00:00:00Z", end=ends[1], granularity=86_400
+        )
+        assert last["buckets"][-1][:4] == "9999"
+
+
 def test_filters_and_queries_hold(wire: Wire, calls: list[Json]) -> None:
     query = {"$expr": {"$eq": [{"$getField": "attributes.tenant"}, {"$literal": "a"}]}}
     found = ask(wire, query=query, filter={"op_names": ["chat"]}, group_by="op_name", granularity=0)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from heddle.inference.served_model import TINY
 from tests.support.cli import heddle, make_key
 from tests.support.provider import FakeProvider
 from tests.support.server import HeddleProcess
@@ -190,6 +191,31 @@ def test_a_job_ends_with_the_key_that_started_it(guarded: Guarded, provider: Fak
     with TrainingWire(guarded.process.url, bearer=guarded.root) as wire:
         assert wire.until_ended(job)[-1]["data"] == {"error_message": why}
         assert wire.get(f"/training-jobs/{job}")["state"] == "cancelled"
+
+
+def test_every_event_stream_ends_with_its_key(guarded: Guarded) -> None:
+    """Those of training jobs and of responses in the background, which went on until their work had ended."""
+    sent = {"openai-project": "team/streams", "authorization": f"Bearer {guarded.root}"}
+    root = httpx.Client(base_url=guarded.process.url, headers=sent, timeout=120)
+
+    def follow(path: str) -> str:
+        """What a stream tells after the key that reads it was revoked."""
+        made = guarded.key("follower", "viewer:team/streams")
+        with root.stream("GET", path, headers={"authorization": f"Bearer {made['key']}"}) as stream:
+            assert stream.status_code == 200
+            parts = stream.iter_text()
+            assert "event: " in next(parts)
+            assert root.delete(f"/_ui/api/keys/{made['id']}").status_code == 200
+            return "".join(parts)
+
+    with root, TrainingWire(guarded.process.url, bearer=guarded.root) as wire:
+        asked = {"model": TINY, "input": "Go on", "max_output_tokens": 1900, "ignore_eos": True, "background": True}
+        response = root.post("/v1/responses", json=asked).json()
+        assert "[DONE]" not in follow(f"/v1/responses/{response['id']}?stream=true")
+        model = wire.model(entity="team", project="streams")
+        jobs = [wire.job(model) for _ in range(4)]
+        assert "training_ended" not in follow(f"/v1/preview/training-jobs/{jobs[-1]}/events/stream")
+        wire.until_ended(jobs[-1])
 
 
 def test_where_keys_were_used_and_what_was_refused_is_kept(tmp_path: Path) -> None:

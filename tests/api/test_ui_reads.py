@@ -179,6 +179,16 @@ def test_a_run_is_followed_from_where_it_was_left(server: HeddleProcess) -> None
                     assert int(line[3:]) >= after
 
 
+def test_a_run_is_followed_until_its_model_is_deleted(server: HeddleProcess) -> None:
+    with TrainingWire(server.url) as wire:
+        model = wire.model()
+        with httpx.stream("GET", f"{server.url}/_ui/api/training/runs/{model['id']}/live", timeout=60) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == ": following"
+            wire.delete(f"/models/{model['id']}")
+            assert [line for line in lines if line] == []
+
+
 def test_the_engine_is_followed(server: HeddleProcess) -> None:
     with httpx.stream("GET", f"{server.url}/_ui/api/inference/live", timeout=60) as stream:
         data = next(line for line in stream.iter_lines() if line.startswith("data:"))

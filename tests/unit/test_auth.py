@@ -2,12 +2,15 @@
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator, MutableMapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from heddle.auth import ADDRESS, LOCAL, Authenticator, Caller, Grant, Scope, api_key, hash_key
 from heddle.errors import Forbidden, InvalidRequest, NotAuthenticated
+from heddle.http.state import EventStreams
 
 KEY = "heddle-" + "0123456789abcdef" * 4
 BASIC = b"Basic " + base64.b64encode(f"api:{KEY}".encode())
@@ -257,3 +260,29 @@ def test_what_a_job_kept_of_its_caller_is_read_in_both_forms() -> None:
     assert Caller.from_json(ann.to_json()) == ann
     told = {"user": "bob", "scopes": ["read", "write"], "entity": None, "project": "a/b", "key_id": None}
     assert list(map(str, Caller.from_json(told).grants)) == ["editor+delete:a/b"]
+
+
+@pytest.mark.parametrize("then", [Row(trouble="was revoked"), Row(grants=(Grant.parse("viewer:team/x"),))])
+def test_an_event_stream_ends_when_its_reader_may_do_less(then: Row) -> None:
+    """At its next event, which is not sent."""
+    keys = Rows()
+    authenticator = Authenticator(keys, True, None)  # type: ignore[arg-type]
+    scope = {"type": "http", "method": "GET", "headers": [(b"authorization", BASIC)]}
+    sent: list[bytes] = []
+
+    async def events() -> AsyncIterator[bytes]:
+        yield b"first"
+        keys.rows = {hash_key(KEY): then}
+        authenticator.forget()
+        yield b"second"
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    async def read() -> None:
+        caller = await authenticator.authenticate(dict(scope["headers"]))  # type: ignore[arg-type]
+        streams = EventStreams(authenticator, 1, lambda _: None)
+        await streams.answer(caller, events())(scope | {"heddle.caller": caller}, asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+    asyncio.run(read())
+    assert b"".join(sent) == b"first"

@@ -169,11 +169,20 @@ def test_unknown_zones_are_refused(zone: str) -> None:
         make_buckets(0, 1, None, zone)
 
 
-def test_ranges_outside_the_calendar_and_negative_sizes_are_refused() -> None:
-    """Both are 400."""
-    first = at("0001-01-01")
-    with pytest.raises(InvalidRequest, match="within the years 1 to 9999"):
-        make_buckets(first, first + 1, 86400, "America/New_York")
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo", "Pacific/Apia"])
+@pytest.mark.parametrize("granularity", [86400, 7 * 86400, 400 * 86400])
+def test_the_whole_calendar_has_buckets(zone: str, granularity: int) -> None:
+    """From its first instant on, also where the boundary before that lies outside."""
+    for start, end in (("0001-01-01", "0001-03-01"), ("9999-11-01", "9999-12-31T23:59:59.999999Z")):
+        found = make_buckets(at(start), at(end), granularity, zone)
+        assert times.FIRST <= found.starts[0] <= at(start) and found.starts[-1] < at(end)
+        assert [found.index(instant) for instant in found.starts] == list(range(len(found.starts)))
+        runs = uniform_runs(found, at(start), at(end))
+        assert (runs[0].lower, runs[-1].upper) == (at(start), at(end))
+    assert len(make_buckets(times.FIRST, times.LAST, granularity, zone).starts) > 100
+
+
+def test_negative_sizes_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="granularity"):
         make_buckets(0, 1, -1, "UTC")
 
@@ -241,9 +250,9 @@ def test_a_period_is_a_number_and_its_unit(text: str, seconds: float) -> None:
     assert times.read_period(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1w", "36601d", "1e3s", "1 d", "9" * 400 + "d"])
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1w", "36601d", "1e3s", "1 d", "９d", "9" * 400 + "d"])
 def test_what_is_no_period_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="expected a value such as 90d"):
+    with pytest.raises(InvalidRequest, match="expected a value such as 90d, 12h or 30m, at most 36600d"):
         times.read_period(text)
 
 

@@ -342,7 +342,7 @@ async def _stream(
 
 
 async def _sent_events(training: Training, state: ServerState, job: JobRow, place: int) -> AsyncIterator[bytes]:
-    silent = 0
+    is_open, silent = job.state in OPEN, 0
     while not state.stopping:
         rows = await training.supervisor.events.wait(job.id, place, _LOOK_SECONDS)
         for row in rows:
@@ -354,8 +354,12 @@ async def _sent_events(training: Training, state: ServerState, job: JobRow, plac
             )
             if row.type in _LAST:
                 return
-        if not rows and job.state not in OPEN:
-            return
+        if not rows:
+            if not is_open:
+                return
+            # A purge removes a job with its last event.
+            found = await state.store.train_jobs.find(job.id)
+            is_open = found is not None and found.state in OPEN
         silent = 0 if rows else silent + 1
         if silent == _SILENT_LOOKS:
             silent = 0

@@ -148,15 +148,6 @@ def renew_cookie(request: Request, root_path: str) -> str | None:
     return cookie_header(request, root_path, token, SESSION_SECONDS) if is_of_session and token else None
 
 
-async def may_continue(request: Request, state: ServerState) -> bool:
-    """False when who opened a long answer may not go on: the key was revoked, the session or the server ends."""
-    try:
-        await state.authenticator.authenticate(dict(request.scope["headers"]), request.method)
-    except NotAuthenticated:
-        return False
-    return not state.stopping
-
-
 def cookie_header(
     request: Request, path: str, value: str, seconds: int, name: str = SESSION_COOKIE, same_site: str = "Strict"
 ) -> str:

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -53,6 +53,7 @@ class Buckets:
 def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -> Buckets:
     """The buckets that cover `[start, end)` without gaps, beginning at the interval boundary that contains `start`.
 
+    Where that lies outside the calendar, the first one begins with the year 1.
     Times in microseconds, granularity in seconds (None or 0: by the length of the range). Raises InvalidRequest for a
     negative granularity and an unknown zone.
     """
@@ -60,14 +61,11 @@ def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -
         raise InvalidRequest(f"granularity must be positive, got {granularity}")
     zone = zone_of(timezone)
     seconds = (end - start) / times.SECOND
-    try:
-        chosen = raised(granularity or automatic_granularity(seconds), seconds)
+    chosen = raised(granularity or automatic_granularity(seconds), seconds)
+    starts = _starts(start, end, chosen, zone)
+    if len(starts) > MAX_BUCKETS:
+        chosen = int(seconds / MAX_BUCKETS) + 1
         starts = _starts(start, end, chosen, zone)
-        if len(starts) > MAX_BUCKETS:
-            chosen = int(seconds / MAX_BUCKETS) + 1
-            starts = _starts(start, end, chosen, zone)
-    except (OverflowError, ValueError, OSError):
-        raise InvalidRequest("The time range must be within the years 1 to 9999") from None
     return Buckets(chosen, timezone, tuple(starts))
 
 
@@ -147,13 +145,15 @@ def _change(low: int, high: int, zone: ZoneInfo) -> int:
 
 def _offset(instant: int, zone: ZoneInfo) -> int:
     """What the zone's clocks are ahead of UTC, in microseconds."""
-    offset = datetime.fromtimestamp(instant // times.SECOND, UTC).astimezone(zone).utcoffset()
+    # The clocks of a zone may show a year outside the calendar during its first and last day.
+    inside = min(max(instant, times.FIRST + times.DAY), times.LAST - times.DAY)
+    offset = times.to_datetime(inside // times.SECOND * times.SECOND).astimezone(zone).utcoffset()
     return (offset or timedelta(0)) // timedelta(microseconds=1)
 
 
 def _starts(start: int, end: int, granularity: int, zone: ZoneInfo) -> list[int]:
     step = granularity * times.SECOND
-    starts = [floor(start, granularity, zone)]
+    starts = [max(floor(start, granularity, zone), times.FIRST)]
     while len(starts) <= MAX_BUCKETS:
         following, ahead = starts[-1], step
         while following <= starts[-1]:

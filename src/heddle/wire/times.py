@@ -68,7 +68,8 @@ def parse(text: str) -> int | None:
         return None
 
 
-_PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_MOST_DAYS = 36_600
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -76,8 +77,10 @@ def read_period(text: str) -> float:
     """The seconds of a text such as 90d, 12h or 30m, at most a hundred years; raises InvalidRequest."""
     match = _PERIOD.fullmatch(text.strip())
     seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
-    if not 0 <= seconds <= 36_600 * 86_400:
-        raise InvalidRequest(f"Invalid duration {text[:100]!r}; expected a value such as 90d, 12h or 30m")
+    if not 0 <= seconds <= _MOST_DAYS * 86_400:
+        raise InvalidRequest(
+            f"Invalid duration {text[:100]!r}; expected a value such as 90d, 12h or 30m, at most {_MOST_DAYS}d"
+        )
     return seconds
 
 

@@ -163,6 +163,27 @@ def test_a_conversation_collects_the_items_of_its_responses(responses: Responses
     assert responses.refused(404, conversation=made["id"])["param"] == "conversation"
 
 
+def test_an_id_names_one_item_of_a_conversation(responses: Responses) -> None:
+    """Two with one id were deleted together, and pages behind one of them left out what is between them."""
+    own = {"id": "msg_own", "type": "message", **message("user", "One.")}
+    named = f"/v1/conversations/{responses.client.post('/v1/conversations', json={'items': [own]}).json()['id']}"
+    conversation = named.rpartition("/")[2]
+    responses.create(input=[message("user", "Two.")], conversation=conversation, **FOUR)
+    before = responses.client.get(f"{named}/items").json()["data"]
+    for path, items, place in (
+        (f"{named}/items", [message("user", "x"), own], "items.1.id"),
+        (f"{named}/items", [before[0]], "items.0.id"),
+        ("/v1/conversations", [own, own], "items.1.id"),
+    ):
+        refused = responses.client.post(path, json={"items": items})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, place), refused.text
+    for item in (own, before[0], {"type": "item_reference", "id": before[0]["id"]}):
+        refused = responses.refused(400, input=[message("user", "x"), item], conversation=conversation)
+        assert refused["param"] == "input" and f"Duplicate item found with id {item['id']}" in refused["message"]
+    assert responses.client.get(f"{named}/items").json()["data"] == before
+    assert len(before) == 3
+
+
 def test_of_many_who_delete_a_conversation_at_once_one_has(responses: Responses) -> None:
     for _ in range(5):
         named = f"/v1/conversations/{responses.client.post('/v1/conversations', json={}).json()['id']}"

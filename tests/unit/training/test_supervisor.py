@@ -8,12 +8,14 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from heddle.store.control.coordination import QUEUED, RUNNING
-from heddle.training import files
+from heddle.training import files, routes
 from heddle.training.queue import process
 from heddle.wire import times
 from tests.support.training_bench import Bench
@@ -35,6 +37,27 @@ async def undisturbed(folder: Path, job_id: str, **orders: object) -> bytes:
         model = await bench.model()
         await bench.ended(supervisor, await bench.job(model, job_id, **orders))
         return bench.adapter(model, 1)
+
+
+def test_events_of_a_removed_job_end() -> None:
+    """A purge removes a job with its last event; who follows it was kept waiting."""
+
+    async def nothing(*_: object) -> list[object]:
+        return []
+
+    async def gone(_: str) -> None:
+        return None
+
+    training = SimpleNamespace(supervisor=SimpleNamespace(events=SimpleNamespace(wait=nothing)))
+    state = SimpleNamespace(stopping=False, store=SimpleNamespace(train_jobs=SimpleNamespace(find=gone)))
+
+    async def follow() -> bytes | None:
+        job: Any = SimpleNamespace(id="job", state=QUEUED)
+        async for event in routes._sent_events(cast("Any", training), cast("Any", state), job, -1):
+            return event
+        return None
+
+    assert asyncio.run(follow()) is None
 
 
 def test_a_job_becomes_a_served_step(tmp_path: Path) -> None:

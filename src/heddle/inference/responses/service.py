@@ -137,6 +137,8 @@ class Responses:
         key = new_key()
         items = await self._resolve(owner, request.input) if isinstance(request.input, list) else []
         history, thread_id = await self._history(owner, request)
+        if request.conversation_id is not None:
+            _check_ids(history, items)
         wire = ResponsesWire(request, key, items, history, thread_id)
         row: ResponseRow | None = None
         if request.is_stored:
@@ -363,6 +365,18 @@ def _check_scope(caller: Caller, project: str | None, request: ResponsesRequest)
         reading = caller.require(Scope.READ)
         if project is not None:
             reading.open(project)
+
+
+def _check_ids(history: Sequence[InputItem], items: Sequence[InputItem]) -> None:
+    """Raise InvalidRequest for an id that a conversation has already, in the words of the interface."""
+    known = {item.id for item in history}
+    for item in items:
+        if item.id is not None and item.id in known:
+            raise InvalidRequest(
+                f"Duplicate item found with id {item.id[:100]}. Remove duplicate items from your input and try again.",
+                param="input",
+            )
+        known.add(item.id)
 
 
 def _unknown(response_id: str) -> NotFound:

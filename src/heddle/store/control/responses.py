@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from heddle.errors import Busy, NotFound
+from heddle.errors import Busy, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import SECOND, database_time
 from heddle.store.control.redaction import RedactedRepository
@@ -199,12 +199,13 @@ class Conversations(RedactedRepository):
     """The tables of conversations; what the rules of a project redact is not stored."""
 
     async def add(self, row: ConversationRow, items: Sequence[Json]) -> None:
-        """Store a conversation with its first items."""
+        """Store a conversation with its first items; raises InvalidRequest for two with the same id."""
         told, items = await self._redaction.value(row.owner, [row.metadata, list(items)])
         row = replace(row, metadata=told)
 
         def work(connection: sa.Connection) -> None:
             _conversations.insert(connection, row)
+            _check_ids(connection, row.id, items)
             _append(connection, row.id, items, row.created_at)
 
         await self._executor.write(work, sum(len(orjson.dumps(item)) for item in items))
@@ -239,10 +240,18 @@ class Conversations(RedactedRepository):
         return await self._scalar(sa.select(sa.func.sum(_chars(_i.item))).where(mine)) or 0
 
     async def append(self, owner: str, conversation_id: str, items: Sequence[Json], at: int) -> None:
-        """Add items at the end; raises NotFound for a conversation that is gone by now."""
+        """Add items at the end.
+
+        Raises NotFound for a conversation that is gone by now, InvalidRequest for an id that it has already.
+        """
         items = await self._redaction.value(owner, list(items))
         size = sum(len(orjson.dumps(item)) for item in items)
-        if not await self._executor.write(lambda connection: _append(connection, conversation_id, items, at), size):
+
+        def work(connection: sa.Connection) -> bool:
+            _check_ids(connection, conversation_id, items)
+            return _append(connection, conversation_id, items, at)
+
+        if not await self._executor.write(work, size):
             raise NotFound(f"Conversation with id '{conversation_id[:100]}' not found.")
 
     @writes
@@ -284,6 +293,19 @@ def _append_response(connection: sa.Connection, row: ResponseRow, conversation_i
     """Let the items of a response become part of a conversation, unless it failed."""
     if conversation_id is not None and row.status != "failed":
         _append(connection, conversation_id, [*row.input, *row.body["output"]], row.created_at)
+
+
+def _check_ids(connection: sa.Connection, conversation_id: str, items: Sequence[Json]) -> None:
+    """Raise InvalidRequest for an id that a conversation has already: it would name two items."""
+    mine = sa.select(_i.item_id).where(_i.conversation_id == conversation_id)
+    known = set(connection.execute(mine).scalars())
+    for number, item in enumerate(items):
+        if item["id"] in known:
+            raise InvalidRequest(
+                f"items.{number}.id: the conversation already has an item '{item['id'][:100]}'",
+                param=f"items.{number}.id",
+            )
+        known.add(item["id"])
 
 
 def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Json], at: int) -> bool:

@@ -138,14 +138,17 @@ def _checked(
 ) -> Json:
     """The rule as it is stored; raises InvalidRequest for what could never be judged or sent."""
     if body.webhook_url is not None:
-        targets.check_webhook_address(body.webhook_url, settings.alert_webhooks)
+        targets.check_webhook_address(body.webhook_url, settings.alert_webhooks, "webhook_url")
     filter_of(body.filter, project)
     if body.query is not None:
         for field in query.fields(query.parse_query(body.query)):
             resolve_field(field)
     rule = body.model_dump(mode="json", include=set(AlertRule.model_fields) - {"targets"})
     if body.targets:
-        rule["targets"] = [_target(target, alert_id, settings, before) for target in body.targets]
+        rule["targets"] = [
+            _target(target, f"targets[{number}].url", alert_id, settings, before)
+            for number, target in enumerate(body.targets)
+        ]
         if len({target["id"] for target in rule["targets"]}) < len(body.targets):
             raise InvalidRequest("targets: the ids must be unique", param="targets")
     # As the store gives it back: a change is told from the rule's text.
@@ -153,7 +156,9 @@ def _checked(
     return stored
 
 
-def _target(target: AlertTarget, alert_id: str, settings: Settings, before: Mapping[str, targets.Target]) -> Json:
+def _target(
+    target: AlertTarget, field: str, alert_id: str, settings: Settings, before: Mapping[str, targets.Target]
+) -> Json:
     known = before.get(target.id or "?", {})
     made: Json = {"id": target.id or times.uuid7().replace("-", ""), "kind": target.kind}
     if target.to is not None:
@@ -161,9 +166,9 @@ def _target(target: AlertTarget, alert_id: str, settings: Settings, before: Mapp
         return made | {"to": target.to}
     if target.url is None:
         if known.get("kind") != "slack" or target.kind != "slack":
-            raise InvalidRequest("targets: url is required", param="targets")
+            raise InvalidRequest(f"{field} is required: the rule has no Slack target {target.id!r}", param="targets")
         return dict(known)
-    targets.check_webhook_address(target.url, settings.alert_webhooks)
+    targets.check_webhook_address(target.url, settings.alert_webhooks, field)
     if target.kind == "webhook":
         return made | {"url": target.url}
     return made | targets.seal_url(target.url, settings, alert_id, made["id"])

@@ -49,12 +49,12 @@ def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> s
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def check_webhook_address(url: str, allowed: str) -> None:
-    """Raise InvalidRequest for an address outside the setting `alert_webhooks`."""
+def check_webhook_address(url: str, allowed: str, field: str = "The address") -> None:
+    """Raise InvalidRequest for an address outside the setting `alert_webhooks`, naming the field that it is in."""
     prefixes = [item.strip() for item in allowed.split(",") if item.strip()] if allowed != "none" else []
     if not any(_lies_below(url, prefix) for prefix in prefixes):
         known = ", ".join(prefixes) or "none"
-        raise InvalidRequest(f"webhook_url {url[:200]!r} is not allowed; the setting alert_webhooks allows ({known})")
+        raise InvalidRequest(f"{field} {url[:200]!r} is not allowed; the setting alert_webhooks allows ({known})")
 
 
 def _lies_below(url: str, prefix: str) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import orjson
-from fastapi import Request, Response
+from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
@@ -12,7 +12,6 @@ from heddle.http.parameters import KNOWN_PARAMETERS
 from heddle.http.routing import EventStreamsDep, Reader, StateDep, answer, group
 from heddle.http.state import ServerState
 from heddle.inference.service import Inference, InferenceDep
-from heddle.ui.session import may_continue
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")
@@ -30,15 +29,15 @@ async def inference(caller: Reader, inference: InferenceDep) -> Response:
 
 @router.get("/_ui/api/inference/live", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def follow_inference(
-    request: Request, caller: Reader, event_streams: EventStreamsDep, inference: InferenceDep, state: StateDep
+    caller: Reader, event_streams: EventStreamsDep, inference: InferenceDep, state: StateDep
 ) -> Response:
     """The figures as server-sent events, at most two a second, until the page goes."""
-    return event_streams.answer(caller, _changes(request, caller, inference, state))
+    return event_streams.answer(caller, _changes(caller, inference, state))
 
 
-async def _changes(request: Request, caller: Caller, inference: Inference, state: ServerState) -> AsyncIterator[bytes]:
+async def _changes(caller: Caller, inference: Inference, state: ServerState) -> AsyncIterator[bytes]:
     number, same, before = 0, 0, b""
-    while await may_continue(request, state):
+    while not state.stopping:
         found = orjson.dumps(await _stats(caller, inference))
         same = same + 1 if found == before else 0
         if not same or same % _SAME_LOOKS == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from fastapi import Header, Query, Request, Response
+from fastapi import Header, Query, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, NotFound
@@ -19,7 +19,6 @@ from heddle.store.base import Store
 from heddle.store.control.training import TINKER, RunJob
 from heddle.store.control.training_models import CheckpointRow, LogRow, ModelRow
 from heddle.training.service import Training, TrainingDep
-from heddle.ui.session import may_continue
 from heddle.wire import times
 from heddle.wire.conversation.call import of_call
 from heddle.wire.jsontypes import Json
@@ -139,7 +138,6 @@ def _with_time(row: CheckpointRow | LogRow, *names: str) -> Json:
 @router.get("/_ui/api/training/runs/{run}/live", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
 async def follow_run(
     run: str,
-    request: Request,
     caller: Reader,
     store: StoreDep,
     event_streams: EventStreamsDep,
@@ -147,19 +145,20 @@ async def follow_run(
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     last_event_id: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
-    """Server-sent events: jobs that changed, from the first number on that was open when the page last heard."""
+    """Server-sent events: jobs that changed, from the first number on that was open when the page last heard.
+
+    They end when the model is deleted.
+    """
     model, _ = await _find(run, caller, store)
     place = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else after
-    return event_streams.answer(caller, _changes(request, store, state, model.id, place))
+    return event_streams.answer(caller, _changes(store, state, model.id, place))
 
 
-async def _changes(
-    request: Request, store: Store, state: ServerState, model_id: str, place: int
-) -> AsyncIterator[bytes]:
+async def _changes(store: Store, state: ServerState, model_id: str, place: int) -> AsyncIterator[bytes]:
     silent = 0
     known: dict[str, Json] = {}
     yield b": following\n\n"
-    while await may_continue(request, state):
+    while not state.stopping and await store.train_models.find(model_id) is not None:
         jobs = [run_job(job) for job in await store.train_jobs.runs([model_id], place)]
         changed = [job for job in jobs if known.get(job["id"]) != job]
         known = {job["id"]: job for job in jobs}
