@@ -26,6 +26,9 @@ from tests.support.server import HeddleProcess
 from tests.support.vllm_differences import reason_of
 from tests.support.vllm_server import LOOK_ALIKE, SWITCH
 
+# Threads of torch and numba that wait for each other sleep: other tests run beside, and would wait for those that spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Tests assert no times.
 hypothesis.settings.register_profile("heddle", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)

@@ -1,5 +1,7 @@
 """What holds in each part of the tests."""
 
+import os
+
 import pytest
 
 from tests.support import selection
@@ -10,3 +12,7 @@ def test_torch_is_imported_in_its_own_part_alone(request: pytest.FixtureRequest)
         pytest.skip("only the parts beside torch's leave it out")
     has_torch = request.config.stash[selection.HAS_TORCH]
     assert not has_torch, "a test file imports torch at its top: list it in tests/support/selection.py"
+
+
+def test_threads_that_wait_take_no_core() -> None:
+    assert os.environ["OMP_WAIT_POLICY"].upper() == "PASSIVE", "torch reads it when it is imported"
