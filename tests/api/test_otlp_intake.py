@@ -151,7 +151,7 @@ LONG = "é" * 257
 @pytest.mark.parametrize(
     "attributes",
     [
-        *({name: LONG} for name in ("gen_ai.agent.name", "gen_ai.conversation.id", "session.id", "user.id")),
+        *({name: LONG} for name in ("gen_ai.agent.name", "gen_ai.conversation.id", "session.id")),
         *({name: LONG} for name in ("gen_ai.request.model", "wandb.wb_run_id", "langfuse.session.id")),
         {"gen_ai.agent.name": "a", "gen_ai.agent.version": LONG},
     ],

@@ -204,7 +204,7 @@ def find_long_id(span: OtelSpan, project: str) -> str | None:
 
 
 def _long_id(span: OtelSpan, found: SpanReading) -> str | None:
-    named = {"parent_span_id": span.parent_id, "user": found.context.user, "model": _model_of(found)}
+    named = {"parent_span_id": span.parent_id, "model": _model_of(found)}
     named |= {name: _to_text(found.others.get(name)) for name in ("thread", "run_id")}
     named |= {name: getattr(found.agent, name, None) for name in _AGENT_IDS}
     try:

@@ -311,8 +311,7 @@ def read_context(rows: ContextRows, attributes: Json) -> SpanContext:
             if name == "tags":
                 into.tags = into.tags or _to_tags(value)
             elif (text := to_text(parse_json(value))) is not None and getattr(into, name) is None:
-                # Users are told apart by the whole name; what is too long for one is refused where spans are packed.
-                setattr(into, name, text if name == "user" else text[:_MAX_LENGTH])
+                setattr(into, name, text[:_MAX_LENGTH])
     return into
 
 
