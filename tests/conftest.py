@@ -21,10 +21,12 @@ import hypothesis
 import pytest
 
 from tests.support import scale, selection
+from tests.support.forked_modules import address_of_modules, fork_modules
 from tests.support.postgres import postgres as postgres
 from tests.support.server import HeddleProcess
 from tests.support.vllm_differences import reason_of
 from tests.support.vllm_server import LOOK_ALIKE, SWITCH
+from tests.support.zygote import FROM_NOTHING
 
 # Threads of torch and numba that wait for each other sleep: other tests run beside, and would wait for those that spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -33,6 +35,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 hypothesis.settings.register_profile("heddle", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("heddle")
+
+if not FROM_NOTHING:
+    fork_modules(address_of_modules)
 
 pytest_plugins = ("tests.support.crashes", "tests.support.s3")
 
