@@ -5,6 +5,7 @@ it ends with its server all the same, and its output and how it ended are told a
 """
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -122,6 +123,10 @@ class _Forking:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(lifeline, selectors.EVENT_READ, lambda: os._exit(0))
 
+    def wait(self) -> None:
+        """Until there is something to do."""
+        self._selector.select()
+
     def run(self) -> None:
         """Until the test worker is gone."""
         while True:
@@ -190,13 +195,16 @@ def main() -> None:
     """Wait for the first order, import what the modules import at their start or later, then fork."""
     listener, lifeline = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     forking = _Forking(listener, lifeline)
-    selectors.DefaultSelector.select(forking._selector)
+    forking.wait()
+    gc.disable()  # what is imported is no garbage
     import heddle.inference.engine.local.__main__
     import heddle.trainer_process.__main__
     import heddle.training.trainer.operations
     import heddle.training.trainer.ranks
     import heddle.training.trainer.run  # noqa: F401
 
+    gc.freeze()
+    gc.enable()
     forking.run()
 
 

@@ -5,6 +5,7 @@ What runs has the same arguments, environment and output; `make soak` starts eve
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -184,6 +185,7 @@ def run_to_the_end(program: Callable[[], object]) -> NoReturn:
 
 def main() -> None:
     """Import what a server imports, at its start or later, then fork one per order until the other side is gone."""
+    gc.disable()  # what is imported is no garbage
     import uvicorn.lifespan.off
     import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
@@ -191,6 +193,8 @@ def main() -> None:
     from heddle.app import served_routes
 
     served_routes()
+    gc.freeze()
+    gc.enable()
     _serve_orders(socket.socket(fileno=int(sys.argv[1])))
 
 
