@@ -83,10 +83,11 @@ QUICK := -m "not thorough" --hypothesis-profile=quick
 
 # $(call pytest,arguments): one part after the other, as no worker ever gives memory back (torch's least of all); 5 is
 # "no tests", which a part may well have. Each worker imports every test of its part, so what was compiled is kept.
-# Two arenas keep what a worker freed from staying with it.
+# Two arenas keep what a worker freed from staying with it. Only `rest` needs what browsers' tests need.
 PYTEST := PYTHONDONTWRITEBYTECODE= MALLOC_ARENA_MAX=2 $(BIN)/pytest
 pytest = tested=5; for part in torch unit api rest; do \
-  $(PYTEST) -n $(WORKERS) -q --part $$part $(1) $(PYTEST_ARGS); code=$$?; \
+  case $$part in rest) without=;; *) without="-p no:playwright -p no:schemathesis";; esac; \
+  $(PYTEST) -n $(WORKERS) -q --part $$part $$without $(1) $(PYTEST_ARGS); code=$$?; \
   case $$code.$$tested in 5.*|0.[1-46-9]*) ;; *) tested=$$code;; esac; done
 
 # What is downloaded comes beside what is unpacked, and lint and types beside the first tests.

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import inspect
 import itertools
 import json
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ import httpx
 import hypothesis
 import pytest
 
+from heddle.http.memory import collect_seldom
 from tests.support import scale, selection
+from tests.support.forked_modules import address_of_modules, fork_modules
 from tests.support.postgres import postgres as postgres
 from tests.support.server import HeddleProcess
 from tests.support.vllm_differences import reason_of
 from tests.support.vllm_server import LOOK_ALIKE, SWITCH
+from tests.support.zygote import FROM_NOTHING
 
 # Threads of torch and numba that wait for each other sleep: other tests run beside, and would wait for those that spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -33,6 +37,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 hypothesis.settings.register_profile("heddle", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("heddle")
+
+if not FROM_NOTHING:
+    fork_modules(address_of_modules)
 
 pytest_plugins = ("tests.support.crashes", "tests.support.s3")
 
@@ -167,6 +174,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what was not chosen, before it is imported."""
     return None if selection.is_chosen(collection_path, config) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage neither while tests are imported nor, later, among what they and their modules are."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        collect_seldom()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:

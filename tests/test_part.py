@@ -1,5 +1,6 @@
 """What holds in each part of the tests."""
 
+import gc
 import os
 
 import pytest
@@ -16,3 +17,7 @@ def test_torch_is_imported_in_its_own_part_alone(request: pytest.FixtureRequest)
 
 def test_threads_that_wait_take_no_core() -> None:
     assert os.environ["OMP_WAIT_POLICY"].upper() == "PASSIVE", "torch reads it when it is imported"
+
+
+def test_the_collector_leaves_out_what_was_imported() -> None:
+    assert gc.isenabled() and gc.get_freeze_count() > 0

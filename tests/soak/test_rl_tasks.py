@@ -10,7 +10,7 @@ import pytest
 from tests.clients.art import tasks
 from tests.support.art import SOAK
 from tests.support.rl import Trainer, children_seconds, learn
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, ParentProcess
 
 pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
@@ -41,16 +41,16 @@ def check_learning(
 
 
 def test_comparing_numbers_of_three_digits(project: str, tmp_path: Path) -> None:
-    with HeddleProcess(tmp_path / "data") as process:
+    with ParentProcess(tmp_path / "data") as process:
         check_learning(process, project, tasks.compare, 100, 0.15, 10, groups=8, size=8, learning_rate=5e-3)
 
 
 def test_calling_a_tool(project: str, tmp_path: Path) -> None:
-    with HeddleProcess(tmp_path / "data") as process:
+    with ParentProcess(tmp_path / "data") as process:
         check_learning(process, project, tasks.tool_sum, 32, 0.15, 4, groups=8, size=8, learning_rate=3e-3)
 
 
 @pytest.mark.skipif(not SOAK, reason="takes minutes: HEDDLE_SOAK=1")
 def test_doubling_numbers_of_two_digits(project: str, tmp_path: Path) -> None:
-    with HeddleProcess(tmp_path / "data") as process:
+    with ParentProcess(tmp_path / "data") as process:
         check_learning(process, project, tasks.double, 60, 0.15, 40, groups=24, size=8, learning_rate=4e-3)

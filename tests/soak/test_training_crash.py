@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.support.rl import ENDED, Trainer
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, ParentProcess
 from tests.support.trajectories import group, said, trajectory, user
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 @pytest.fixture
 def heddle(tmp_path: Path) -> Iterator[HeddleProcess]:
     """A server of the test's own that the test may kill; killed at the end whatever happened."""
-    process = HeddleProcess(tmp_path / "data")
+    process = ParentProcess(tmp_path / "data")
     yield process
     process.kill()
 

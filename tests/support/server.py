@@ -45,6 +45,8 @@ class HeddleProcess:
 
     may_fork = True
     """Whether it may be a fork of a process that has imported everything."""
+    may_fork_children = True
+    """Whether its children that need torch may be forks, which are children of another process."""
 
     def __init__(self, data: Path, port: int | None = None, **settings: object) -> None:
         self.data = Path(data)
@@ -63,7 +65,7 @@ class HeddleProcess:
         # Another import path changes what can be imported, which a fork has done already.
         forking = zygote() if self.may_fork and environment.get("PYTHONPATH") == _OWN_PATH else None
         if forking is not None:
-            self.process = forking.start(arguments, environment, self.log_path)
+            self.process = forking.start(arguments, environment, self.log_path, forks_children=self.may_fork_children)
         else:
             with self.log_path.open("ab") as log:
                 command = [sys.executable, "-m", "heddle", *arguments]
@@ -108,3 +110,9 @@ class HeddleProcess:
     ) -> None:
         if self.process is not None and self.process.poll() is None:
             self.terminate()
+
+
+class ParentProcess(HeddleProcess):
+    """A server whose children are looked at: they are all its own."""
+
+    may_fork_children = False

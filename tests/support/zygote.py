@@ -5,6 +5,7 @@ What runs has the same arguments, environment and output; `make soak` starts eve
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -14,9 +15,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FROM_NOTHING = os.environ.get("HEDDLE_SOAK") == "1" or sys.platform != "linux"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -80,8 +82,18 @@ class Zygote:
         self._answers = self._ours.makefile()
         self._starting = threading.Lock()
 
-    def start(self, arguments: list[str], environment: dict[str, str], out: Path, err: Path | None = None) -> Forked:
+    def start(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        out: Path,
+        err: Path | None = None,
+        *,
+        forks_children: bool = True,
+    ) -> Forked:
         """A child of this process that runs `heddle` with the arguments; both outputs go to one file, or to two."""
+        from tests.support.forked_modules import address_of_modules
+
         umask = os.umask(0o077)
         os.umask(umask)
         order = {
@@ -91,6 +103,7 @@ class Zygote:
             "err": str(err or out),
             "cwd": str(Path.cwd()),
             "umask": umask,
+            "modules": address_of_modules() if forks_children else None,
         }
         with self._starting:
             # The child loses its parent at once and would become a child of init; as long as this is set, of us.
@@ -142,11 +155,20 @@ def _run_heddle(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = ["heddle", *order["arguments"]]
+    from heddle.cli import main
+    from tests.support.forked_modules import fork_modules
+
+    if order["modules"] is not None:
+        fork_modules(lambda: order["modules"])
+
+    run_to_the_end(main)
+
+
+def run_to_the_end(program: Callable[[], object]) -> NoReturn:
+    """Run a program as an interpreter does that was started for it, and end this process with its code."""
     code = 1
     try:
-        from heddle.cli import main
-
-        main()
+        program()
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
@@ -163,15 +185,16 @@ def _run_heddle(order: dict[str, Any]) -> None:
 
 def main() -> None:
     """Import what a server imports, at its start or later, then fork one per order until the other side is gone."""
+    gc.disable()  # what is imported is no garbage
     import uvicorn.lifespan.off
     import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
-    import heddle.cli
-    import heddle.serve
-    import heddle.trace.builtin_models  # noqa: F401
+    import tests.support.forked_modules  # noqa: F401
     from heddle.app import served_routes
 
     served_routes()
+    gc.freeze()
+    gc.enable()
     _serve_orders(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -32,6 +32,20 @@ def find_socket_parent(prefix: str) -> str:
     return parent if len(os.fsencode(parent)) + len(prefix) + 24 <= _LONGEST_ADDRESS else "/tmp"
 
 
+def start_module(
+    arguments: Sequence[str], environment: Mapping[str, str], sockets: Sequence[int]
+) -> "subprocess.Popen[bytes]":
+    """A process of `python -P -m ARGUMENTS...` that inherits `sockets` and whose log is a pipe. Raises OSError."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", *arguments],
+        pass_fds=sockets,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+
+
 class Child:
     """A Python program of ours in a process of its own; it reads nothing and writes only its log (stderr)."""
 
@@ -50,14 +64,8 @@ class Child:
         """
         self._what = what
         self._logger = logger
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *arguments],
-            pass_fds=sockets,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=dict(environment or {}) | os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
+        variables = dict(environment or {}) | os.environ | {"PYTHONUNBUFFERED": "1"}
+        self._process = start_module(arguments, variables, sockets)
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader = threading.Thread(target=self._pass_log_on, name="child-log", daemon=True)
         self._reader.start()

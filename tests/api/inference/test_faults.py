@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.chat import API_KEY, Chat, data_lines, error_of, joined, until
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, ParentProcess
 
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 
@@ -81,7 +81,7 @@ def test_half_a_request_is_no_request(chat: Chat, server: HeddleProcess) -> None
 
 def test_a_killed_worker_ends_its_requests_with_an_error_and_comes_back(tmp_path: Path) -> None:
     """A stream gets a data line with the error, a whole answer is 503; the server stays ready and goes on."""
-    with HeddleProcess(tmp_path / "data") as process, Chat(process.url) as chat, ThreadPoolExecutor(1) as pool:
+    with ParentProcess(tmp_path / "data") as process, Chat(process.url) as chat, ThreadPoolExecutor(1) as pool:
         tokens = chat.token_ids()
         with chat.streaming(**ENDLESS) as stream:
             pieces = stream.iter_text()
@@ -107,7 +107,7 @@ def test_a_killed_worker_ends_its_requests_with_an_error_and_comes_back(tmp_path
 @pytest.mark.thorough
 def test_sigterm_ends_streams_and_the_worker(tmp_path: Path) -> None:
     """A stream in flight comes to its end within the grace, the exit code is 0, no process is left."""
-    with HeddleProcess(tmp_path / "data") as process, Chat(process.url) as chat:
+    with ParentProcess(tmp_path / "data") as process, Chat(process.url) as chat:
         chat.answer()
         below = workers(process)
         assert below
@@ -129,7 +129,7 @@ def test_sigterm_ends_streams_and_the_worker(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.environ.get("HEDDLE_SOAK") != "1", reason="one more server; runs with HEDDLE_SOAK=1")
 def test_sigterm_cuts_streams_after_the_grace(tmp_path: Path) -> None:
     """What is not done when the grace is over is cut; still exit code 0 and no process left."""
-    with HeddleProcess(tmp_path / "data", shutdown_grace=1) as process, Chat(process.url) as chat:
+    with ParentProcess(tmp_path / "data", shutdown_grace=1) as process, Chat(process.url) as chat:
         chat.answer()
         below = workers(process)
         with chat.streaming(max_tokens=30_000, ignore_eos=True) as stream:
@@ -144,7 +144,7 @@ def test_sigterm_cuts_streams_after_the_grace(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_leaves_no_worker(tmp_path: Path) -> None:
-    with HeddleProcess(tmp_path / "data") as process, Chat(process.url) as chat:
+    with ParentProcess(tmp_path / "data") as process, Chat(process.url) as chat:
         chat.answer()
         below = workers(process)
         assert below

@@ -12,7 +12,7 @@ from tests.api.inference.test_faults import engine_worker
 from tests.conftest import Wire
 from tests.support.chat import until
 from tests.support.responses import Json, Responses, error_of, events_of, text_of
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, ParentProcess
 
 LONG: Json = {"max_output_tokens": 20_000, "ignore_eos": True, "background": True}
 FOUR: Json = {"ignore_eos": True}
@@ -22,7 +22,7 @@ OPEN = ("queued", "in_progress")
 @pytest.fixture(scope="module")
 def tracing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
     """A server that traces completions."""
-    with HeddleProcess(tmp_path_factory.mktemp("stored") / "data", trace_inference="on") as process:
+    with ParentProcess(tmp_path_factory.mktemp("stored") / "data", trace_inference="on") as process:
         yield process
         assert "Traceback" not in process.log()
 

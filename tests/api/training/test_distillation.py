@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.distillation import COURSES, learn_from_rewards, learn_from_teacher
-from tests.support.server import HeddleProcess
+from tests.support.server import ParentProcess
 from tests.support.training import TrainingWire
 from tests.support.trajectories import group, said, trajectory, user
 
@@ -13,7 +13,7 @@ from tests.support.trajectories import group, said, trajectory, user
 @pytest.mark.thorough
 def test_a_fifth_of_the_rollouts(project: str, tmp_path: Path) -> None:
     course = COURSES["preference"]
-    with HeddleProcess(tmp_path / "data") as process:
+    with ParentProcess(tmp_path / "data") as process:
         taught = learn_from_rewards(process, project, course, 0)
         assert taught.after >= taught.before + 0.2
         most = taught.rollouts // 5 // (course.teacher_groups[0] * course.teacher_groups[1])

@@ -11,7 +11,7 @@ import pytest
 
 from heddle.training.tinker.messages import Array, read_samples
 from tests.support.cli import heddle as heddle_command
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, ParentProcess
 from tests.support.tinker_messages import random_datum, write_data, write_datum
 from tests.support.tinker_run import BASE, TinkerRun, check_kills
 
@@ -28,7 +28,7 @@ def heddle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
 @pytest.mark.thorough
 def test_kills_change_nothing(tmp_path: Path) -> None:
     """`kill -9` of the server and of the trainer in the middle of a loop."""
-    check_kills(lambda name: HeddleProcess(tmp_path / name), 2, [(1, "trainer"), (4, "server")])
+    check_kills(lambda name: ParentProcess(tmp_path / name), 2, [(1, "trainer"), (4, "server")])
 
 
 def test_results_wait_over_a_restart(tmp_path: Path) -> None:

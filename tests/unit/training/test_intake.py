@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,20 @@ def take(tmp_path: Path, large: int, kind: str, content: bytes, refused: list[st
         assert list((tmp_path / "training").glob("*")) == []
 
 
+@pytest.fixture(scope="module")
+def kept_process() -> Iterator[BoundedProcesses]:
+    """One process for the bodies of many tests, whose start takes a second of a processor."""
+    processes = BoundedProcesses("heddle.training.intake", cpu_seconds=0, wall_seconds=3600, at_once=1)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def one_process(kept_process: BoundedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies go to the process that is kept."""
+    monkeypatch.setattr(intake_module, "processes", kept_process)
+
+
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 def test_a_job(large: int, tmp_path: Path) -> None:
     config = {"learning_rate": 0.001}
@@ -58,12 +72,14 @@ def test_both_ways_make_the_same_blob(tmp_path: Path) -> None:
     assert take(tmp_path, SMALL, "job", body()) == take(tmp_path, LARGE, "job", body())
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 def test_a_log(large: int, tmp_path: Path) -> None:
     taken = take(tmp_path, large, "log", body(split="val"))
     assert taken.head["split"] == "val" and taken.metrics["val/reward"] == 0.5
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 def test_a_source_has_no_payload(large: int, tmp_path: Path) -> None:
     source = {"project_id": "a/b", "reward": {"path": "output.reward"}, "limit": 100}
@@ -71,6 +87,7 @@ def test_a_source_has_no_payload(large: int, tmp_path: Path) -> None:
     assert (taken.key, taken.head["source"]) == (None, source)
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 @pytest.mark.parametrize(
     ("content", "loc"),
@@ -91,6 +108,7 @@ def test_what_is_wrong_is_told_alike(large: int, content: bytes, loc: Any, tmp_p
     assert list(FolderBlobs(tmp_path / "files").keys()) == []
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 def test_too_deep(large: int, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="nested deeper"):
