@@ -2,7 +2,7 @@
 import { computed, h, signal } from "../lib/dom.js";
 import { lineChart, legend, SERIES } from "../lib/chart.js";
 import { resource } from "../lib/data.js";
-import { bytes, compact, duration, money, number } from "../lib/format.js";
+import { bytes, compact, duration, money, number, plural } from "../lib/format.js";
 import { card } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
 import { setQuery } from "../lib/router.js";
@@ -105,7 +105,7 @@ function largest(buckets, by, measure, isSum) {
   const rest = ordered.slice(COLOURED);
   return [
     ...ordered.slice(0, COLOURED),
-    { label: `${rest.length} others`, total: 0, buckets: rest.flatMap((group) => group.buckets) },
+    { label: plural(rest.length, "other"), total: 0, buckets: rest.flatMap((group) => group.buckets) },
   ];
 }
 
