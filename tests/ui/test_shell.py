@@ -1,5 +1,6 @@
 """The frame around every page."""
 
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,21 @@ def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watche
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     look(page, "missing")
     expect(page.get_by_role("main").get_by_role("link", name="All projects")).to_be_visible()
+
+
+@pytest.mark.parametrize(("status", "told"), [(429, "Too many requests"), (403, "Not allowed")])
+def test_a_page_that_may_not_read_keeps_its_heading_and_says_why(
+    page: Page, project: str, watched: Watched, status: int, told: str
+) -> None:
+    watched.allow(str(status))
+    answer = {"reason": "Wait a second."}
+    page.route(re.compile("/(objs|replays)/query"), lambda route: route.fulfill(status=status, json=answer))
+    for address, heading in (("dashboards/shop", "Dashboard"), ("replays", "Replays")):
+        page.goto(f"/{project}/weave/{address}")
+        expect(page.get_by_role("alert")).to_contain_text(told)
+        expect(page.get_by_role("alert")).to_contain_text("Wait a second.")
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        expect(page.get_by_role("table")).to_have_count(0)
 
 
 def test_what_is_written_keeps_to_its_units_nouns_and_zones(page: Page, project: str) -> None:

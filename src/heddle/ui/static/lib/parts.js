@@ -165,12 +165,14 @@ export function thumbnails(media) {
   return h("span.thumbs", () => shown.value);
 }
 
+const REFUSED = { 403: "Not allowed", 404: "Not found", 429: "Too many requests" };
+
 /** What went wrong, with the request's id and a way to try again. */
 export function failure(error, retry) {
   const isMissing = error.status === 404;
   const details = [isMissing && error.message, error.requestId && `Request ${error.requestId}`].filter(Boolean);
   return h("div.failure", { role: "alert" },
-    h("div", h("b", isMissing ? "Not found" : error.status === 403 ? "Not allowed" : "Something went wrong"),
+    h("div", h("b", REFUSED[error.status] ?? "Something went wrong"),
       h("p", isMissing ? "It may have been deleted, or its address is mistyped." : error.message),
       details.length > 0 && h("small", details.join(" · "))),
     retry && button("Try again", retry, { iconName: "refresh" }));

@@ -88,13 +88,13 @@ function list(state, rows) {
     "div.tablebox",
     { tabindex: 0, role: "region", "aria-label": "Improvements" },
     loaded(state, () => null),
-    table({
+    h("div", { hidden: () => Boolean(state.error.value) }, table({
       label: "Improvements",
       columns: () => COLUMNS,
       rows,
       key: (row) => row.id,
       href: (row) => link(path`/improvements/${row.id}`),
-    }),
+    })),
   );
 }
 

@@ -118,13 +118,13 @@ function list(state, rows) {
       "div.tablebox",
       { tabindex: 0, role: "region", "aria-label": "Replays" },
       loaded(state, () => null),
-      table({
+      h("div", { hidden: () => Boolean(state.error.value) }, table({
         label: "Replays",
         columns: () => columns,
         rows,
         key: (replay) => replay.id,
         href: (replay) => link(path`/replays/${replay.id}`),
-      }),
+      })),
       () => (state.data.value && !rows().length ? empty({ title: "No replay here" }) : null),
     ),
     () =>
