@@ -202,7 +202,7 @@ export function live(path, on) {
 export function stored(name, initial) {
   let value = initial;
   try {
-    value = JSON.parse(localStorage.getItem(`heddle.${name}`)) ?? initial;
+    value = parseJson(localStorage.getItem(`heddle.${name}`)) ?? initial;
   } catch {
     // Storage that is switched off or holds something else counts as empty.
   }
