@@ -596,5 +596,7 @@ def test_calls_are_compared_on_a_page_with_what_differs_marked(page: Page, own: 
     expect(line("differs: inputs.number").get_by_role("cell").first).to_have_text(numbers[2])
     page.goto(f"/{own}/weave/traces/compare?calls={ids[0]},gone")
     expect(page.get_by_role("alert")).to_contain_text("gone")
+    expect(page.get_by_role("heading", name="Only one of these calls is stored")).to_be_visible()
+    expect(page.get_by_text("No differences")).to_have_count(0)
     page.goto(f"/{own}/weave/traces/compare?calls={ids[0]}")
     expect(page.get_by_role("heading", name="Select two to five calls")).to_be_visible()

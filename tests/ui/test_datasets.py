@@ -163,6 +163,26 @@ def test_cells_are_edited_as_in_a_sheet_and_published(page: Page, questions: Wir
     assert "tab=changes" in page.url
 
 
+def test_whole_numbers_of_any_length_keep_their_digits(page: Page, wire: Wire) -> None:
+    """A number of JavaScript rounds the ids of many services; an edit of another cell would store the rounded one."""
+    ids = [1_234_567_890_123_456_789, 9_007_199_254_740_993, 12]
+    publish(wire, [{"id": number, "question": "Who?", "more": {"ids": [-number]}} for number in ids])
+    grid = open_grid(page, wire)
+    expect(cell(grid, 1, 1)).to_have_text(str(ids[0]))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Edit question").fill("Where?")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Publish version").click()
+    page.get_by_role("dialog").get_by_role("button", name="Publish version").click()
+    expect(page.get_by_role("status").filter(has_text="New version published")).to_be_visible()
+    asked = ["Where?", "Who?", "Who?"]
+    assert rows_of(wire) == [
+        {"id": number, "question": question, "more": {"ids": [-number]}}
+        for number, question in zip(ids, asked, strict=True)
+    ]
+
+
 @pytest.mark.thorough
 def test_blocks_are_pasted_and_columns_added_renamed_and_dropped(page: Page, questions: Wire) -> None:
     grid = open_grid(page, questions)

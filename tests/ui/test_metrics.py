@@ -87,6 +87,17 @@ def test_metrics_are_drawn_by_model(page: Page, measured: Wire) -> None:
     expect(page.get_by_text("No matching metrics")).to_be_visible()
 
 
+def test_levels_of_more_groups_than_lines_say_how_many_there_are(page: Page, wire: Wire) -> None:
+    now = times.now() * 1000
+    points = [_point(now, 0, f"model-{number}", asDouble=number) for number in range(7)]
+    metric = {"name": "gpu.load", "unit": "1", "gauge": {"dataPoints": points}}
+    body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+    answer = wire.client.post("/v1/metrics", json=body, headers={"project_id": wire.project})
+    assert answer.json() == {"partial_success": None}, answer.text
+    page.goto(f"/{wire.project}/weave/metrics")
+    expect(page.locator(".metriccards section")).to_contain_text("The first 5 of 7")
+
+
 def test_a_phone_shows_them_below_each_other(page: Page, measured: Wire) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"/{measured.project}/weave/metrics")

@@ -1,5 +1,6 @@
 """The frame around every page."""
 
+import re
 from typing import Any
 
 import pytest
@@ -43,6 +44,21 @@ SELECTED = """async (module) => {
 }"""
 """The text that is selected, from within one part to within another, after both were drawn again."""
 
+WRITTEN = """async (module) => {
+    const { bytes, duration, exact, money, plural, when } = await import(module);
+    const noon = Date.UTC(2020, 4, 30, 12) / 1000;
+    return [
+        [59.999, 119.7, 3599.6, 7199, 0.99996, 0.00099996, -5, 0].map(duration),
+        [0.0000025, 0.0099999, 999.999, -0.5, 0].map(money),
+        [999_950, 999, 1_000_000].map(bytes),
+        [0, 1, 2, 1234].map((count) => plural(count, "call")),
+        plural(1, "reply", "replies"), plural(2, "reply", "replies"),
+        when(noon).includes("2020"), when(Date.now()).includes(String(new Date().getFullYear())), exact(noon),
+    ];
+}"""
+"""How numbers at the edges of units, small amounts, nouns and times of another year are written."""
+LONG = "a_name_that_goes_on_without_any_spaces_" * 9
+
 
 def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watched: Watched) -> None:
     answer = page.goto(f"/{project}/weave/nowhere")
@@ -51,6 +67,70 @@ def test_an_unknown_page_says_so_and_leads_back(page: Page, project: str, watche
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     look(page, "missing")
     expect(page.get_by_role("main").get_by_role("link", name="All projects")).to_be_visible()
+
+
+@pytest.mark.parametrize(("status", "told"), [(429, "Too many requests"), (403, "Not allowed")])
+def test_a_page_that_may_not_read_keeps_its_heading_and_says_why(
+    page: Page, project: str, watched: Watched, status: int, told: str
+) -> None:
+    watched.allow(str(status))
+    answer = {"reason": "Wait a second."}
+    page.route(re.compile("/(objs|replays)/query"), lambda route: route.fulfill(status=status, json=answer))
+    for address, heading in (("dashboards/shop", "Dashboard"), ("replays", "Replays")):
+        page.goto(f"/{project}/weave/{address}")
+        expect(page.get_by_role("alert")).to_contain_text(told)
+        expect(page.get_by_role("alert")).to_contain_text("Wait a second.")
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        expect(page.get_by_role("table")).to_have_count(0)
+
+
+def test_what_is_written_keeps_to_its_units_nouns_and_zones(page: Page, project: str) -> None:
+    page.goto(f"/{project}/weave/settings")
+    script = page.locator("script[src]").get_attribute("src")
+    assert script is not None
+    *told, is_dated, is_dated_now, exact = page.evaluate(WRITTEN, script.replace("app.js", "lib/format.js"))
+    assert told == [
+        ["1m 0s", "2m 0s", "1h 0m", "2h 0m", "1.00 s", "1 ms", "−5.00 s", "0 s"],
+        ["< $0.00001", "$0.01", "$1,000", "−$0.50", "$0"],
+        ["1 MB", "999 B", "1 MB"],
+        ["0 calls", "1 call", "2 calls", "1,234 calls"],
+        "1 reply",
+        "2 replies",
+    ]
+    assert (is_dated, is_dated_now) == (True, False)
+    assert exact.startswith("Sat") and "2020" in exact and ("UTC" in exact or "GMT" in exact)
+
+
+def test_a_long_title_is_cut_and_nothing_beside_it(page: Page, wire: Wire) -> None:
+    stored = {**call("long"), "display_name": LONG, "project_id": wire.project, "attributes": {}}
+    wire.post(f"/v2/{wire.project}/calls/complete", batch=[stored])
+    for width in (1440, 1101, 390):
+        page.set_viewport_size({"width": width, "height": 860})
+        page.goto(f"/{wire.project}/weave/traces/t?call=long")
+        heading = page.get_by_role("heading", level=1)
+        expect(heading).to_have_text(LONG)
+        for part in (page.locator(".top .crumb"), heading, page.locator(".top .stat").last):
+            expect(part).to_be_in_viewport(ratio=1)
+        top = [page.locator(part).bounding_box() for part in (".top .crumb", ".top h1")]
+        assert all(top) and abs(top[0]["y"] - top[1]["y"]) < top[1]["height"]  # type: ignore[index]
+    heading.hover()
+    expect(heading).to_have_attribute("title", LONG)
+    # Nothing in this trace used tokens or money.
+    expect(page.locator(".used:visible")).to_have_count(0)
+
+
+def test_a_page_is_printed_whole_and_without_what_is_pressed(page: Page, wire: Wire) -> None:
+    lines = "\n".join(f"line {number}" for number in range(200))
+    stored = {**call("long"), "output": lines, "project_id": wire.project, "attributes": {}}
+    wire.post(f"/v2/{wire.project}/calls/complete", batch=[stored])
+    page.goto(f"/{wire.project}/weave/traces/t?call=long")
+    expect(page.get_by_text("line 199")).to_be_attached()
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.emulate_media(media="print")
+    expect(page.locator(".rail")).to_be_hidden()
+    height = page.get_by_text("line 199").bounding_box()
+    assert height and page.evaluate("document.documentElement.scrollHeight") >= height["y"] + height["height"]
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
 def test_a_part_that_fails_says_so_and_stops_no_other(page: Page, project: str, watched: Watched) -> None:

@@ -423,6 +423,6 @@ def test_the_chat_of_an_agent_shows_the_calls_that_hold_messages(page: Page, wir
     expect(chat.locator("article.turn")).to_have_count(1)
     expect(chat.get_by_text("This call has no messages.")).to_have_count(0)
     page.goto(f"/{project}/weave/traces?kind=llm")
-    expect(page.get_by_role("status", name="1 calls")).to_be_visible()
+    expect(page.get_by_role("status", name="1 call")).to_be_visible()
     page.goto(f"/{project}/weave/traces?kind=fn")
     expect(page.get_by_role("status", name="10 calls")).to_be_visible()

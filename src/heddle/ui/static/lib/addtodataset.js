@@ -4,6 +4,7 @@ import { lines, postProject, storeObject } from "./data.js";
 import { loadedDialog, toast } from "./dialog.js";
 import { each, h, signal } from "./dom.js";
 import { publicSelection } from "./filterquery.js";
+import { plural } from "./format.js";
 import { lineText } from "./line.js";
 import { field } from "./panels.js";
 import { button } from "./parts.js";
@@ -22,7 +23,7 @@ const NEWEST_FIRST = [{ field: "started_at", direction: "desc" }];
 export async function addToDataset(target) {
   const count = Array.isArray(target) ? target.length : target.count;
   if (!count) return null;
-  const many = count === 1 ? "the call" : `${count} calls`;
+  const many = count === 1 ? "the call" : plural(count, "call");
   const result = await loadedDialog(
     `Add ${many} to a dataset`,
     () => start(target),
@@ -31,7 +32,7 @@ export async function addToDataset(target) {
   );
   if (result) {
     toast([
-      `${result.rows === 1 ? "1 row" : `${result.rows} rows`} added to `,
+      `${plural(result.rows, "row")} added to `,
       h("a", { href: link(path`/datasets/${result.name}`) }, h("b", result.name)),
     ]);
   }
@@ -112,7 +113,7 @@ function chooser({ names, samples }, callIds, count, close) {
     h(
       "div.actions",
       button("Cancel", () => close()),
-      h("button.button.primary", { type: "submit" }, count === 1 ? "Add row" : `Add ${count} rows`),
+      h("button.button.primary", { type: "submit" }, count === 1 ? "Add row" : `Add ${plural(count, "row")}`),
     ),
   );
 }

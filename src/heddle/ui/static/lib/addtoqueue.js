@@ -3,6 +3,7 @@ import { lines, postProject, post } from "./data.js";
 import { publicSelection } from "./filterquery.js";
 import { loadedDialog, toast } from "./dialog.js";
 import { h, signal } from "./dom.js";
+import { plural } from "./format.js";
 import { field } from "./panels.js";
 import { button } from "./parts.js";
 import { link, path, projectId } from "./router.js";
@@ -17,7 +18,7 @@ const FIELDS = ["inputs", "output"];
 export async function addToQueue(target) {
   const count = Array.isArray(target) ? target.length : target.count;
   if (!count) return null;
-  const many = count === 1 ? "the call" : `${count} calls`;
+  const many = count === 1 ? "the call" : plural(count, "call");
   const result = await loadedDialog(`Add ${many} to an annotation queue`, start, (found, close) => chooser(found, target, close));
   if (result) toast([...told(result), h("a", { href: link(path`/queues/${result.queue}`) }, h("b", result.name))]);
   return result;
@@ -25,7 +26,7 @@ export async function addToQueue(target) {
 
 function told({ added, duplicates }) {
   if (!added) return [duplicates === 1 ? "The call is already in " : "All calls are already in "];
-  return [`${added === 1 ? "1 call" : `${added} calls`} added${duplicates ? `, ${duplicates} already there,` : ""} to `];
+  return [`${plural(added, "call")} added${duplicates ? `, ${duplicates} already there,` : ""} to `];
 }
 
 async function start() {

@@ -4,7 +4,7 @@ import { cellText, typed } from "./importers.js";
 /** The kind of a value: null, text, number, boolean or json. */
 export function kindOf(value) {
   if (value == null) return "null";
-  return { string: "text", number: "number", boolean: "boolean" }[typeof value] ?? "json";
+  return { string: "text", number: "number", bigint: "number", boolean: "boolean" }[typeof value] ?? "json";
 }
 
 /** The kind of a column by its values: the one that all share, else text, or json where a value is a list or object. */

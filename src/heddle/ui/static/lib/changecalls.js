@@ -2,7 +2,7 @@
 import { postProject } from "./data.js";
 import { dialog } from "./dialog.js";
 import { h, signal } from "./dom.js";
-import { int } from "./format.js";
+import { int, plural } from "./format.js";
 import { button } from "./parts.js";
 
 const POLL = 400;
@@ -43,7 +43,7 @@ export async function changeCalls({ selection }, action, heading) {
 const isOpen = ({ state }) => state === "queued" || state === "running";
 
 function told({ state, done = 0, of, error, problem }, expected) {
-  const share = `${int(done)} of ${int(of ?? expected)} calls`;
+  const share = `${int(done)} of ${plural(of ?? expected, "call")}`;
   if (problem) return `${share}; ${problem}`;
   if (state === "queued") return "Waiting for other jobs of this server";
   if (state === "running") return share;

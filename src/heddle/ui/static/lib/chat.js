@@ -1,6 +1,6 @@
 // A conversation as people read it: role cards, Markdown, tool calls with their results, reasoning, media, choices.
 import { h, signal } from "./dom.js";
-import { int, oneLine } from "./format.js";
+import { oneLine, plural } from "./format.js";
 import { json, longText } from "./json.js";
 import { markdown } from "./markdown.js";
 import { plainText, toolCallsOf } from "./messages.js";
@@ -65,7 +65,7 @@ export function chatView(call, { bar = true } = {}) {
 export function offeredTools(tools) {
   return h(
     "details.offered",
-    h("summary", `${int(tools.length)} ${tools.length === 1 ? "tool" : "tools"} offered`),
+    h("summary", `${plural(tools.length, "tool")} offered`),
     h(
       "ul",
       tools.map((tool) =>
@@ -105,7 +105,7 @@ export function messageList(messages, { project = projectId(), choice = null, ex
     () =>
       from.value > FIRST &&
       button(
-        `Show ${Math.min(LAST, from.value - FIRST)} of ${int(from.value - FIRST)} messages between`,
+        `Show ${Math.min(LAST, from.value - FIRST)} of ${plural(from.value - FIRST, "message")} between`,
         () => {
           from.value = Math.max(FIRST, from.value - LAST);
         },
@@ -236,7 +236,7 @@ function collapsible(text, nodes) {
           open.value = !open.value;
         },
       },
-      () => (open.value ? "show less" : `show all ${int(text.length)} characters`),
+      () => (open.value ? "show less" : `show all ${plural(text.length, "character")}`),
     ),
   ];
 }
@@ -253,7 +253,7 @@ export function partNode(part, project) {
   if (part.type === "reasoning") {
     return h(
       "details.reasoning",
-      h("summary", "Reasoning ", h("span.faint", `${int(part.content.trim().split(/\s+/).length)} words`)),
+      h("summary", "Reasoning ", h("span.faint", plural(part.content.trim().split(/\s+/).length, "word"))),
       textNode(part.content),
     );
   }

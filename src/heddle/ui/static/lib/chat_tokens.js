@@ -1,6 +1,6 @@
 // How sure the model was of each token: the text with the unlikely ones marked, and what else it might have said.
 import { h, signal } from "./dom.js";
-import { percent } from "./format.js";
+import { percent, plural } from "./format.js";
 
 const LIMIT = 3000;
 
@@ -56,7 +56,7 @@ export function tokenHeat(logprobs) {
             shown.value += LIMIT;
           },
         },
-        `show more of ${logprobs.length} tokens`,
+        `show more of ${plural(logprobs.length, "token")}`,
       ),
     h("div.alternatives", { "aria-live": "polite" }, () =>
       current.value < 0 ? summary(logprobs) : alternatives(logprobs[current.value]),
@@ -71,7 +71,7 @@ function summary(logprobs) {
   const leastLikely = `${visible(written(least))} (${percent(Math.exp(least.logprob))})`;
   return h(
     "p.dim",
-    `${logprobs.length} tokens, perplexity ${perplexity}, least likely ${leastLikely}. `,
+    `${plural(logprobs.length, "token")}, perplexity ${perplexity}, least likely ${leastLikely}. `,
     "Hover over a token, or use the arrow keys.",
   );
 }

@@ -1,5 +1,6 @@
 // Talking to the server: the public API, streams of lines and of events, and data that follows an address.
 import { computed, effect, onCleanup, signal } from "./dom.js";
+import { parseJson } from "./exactjson.js";
 import { config, projectId } from "./router.js";
 
 const ASK_EVERY = 2000;
@@ -72,10 +73,10 @@ function reasonOf(text, answer) {
 }
 
 /** GET a JSON answer. */
-export const get = async (path, abort) => (await request("GET", path, undefined, abort)).json();
+export const get = async (path, abort) => parseJson(await (await request("GET", path, undefined, abort)).text());
 
 /** POST a body, and the JSON answer. */
-export const post = async (path, body, abort) => (await request("POST", path, body, abort)).json();
+export const post = async (path, body, abort) => parseJson(await (await request("POST", path, body, abort)).text());
 
 /** The same with the id of the open project in the body, as the trace routes want it. */
 export const postProject = (path, body = {}, abort) => post(path, { project_id: projectId(), ...body }, abort);
@@ -90,7 +91,7 @@ export const storeObject = async (name, val, more = {}) =>
 /** Any method with a JSON answer (null for an empty one). */
 export async function send(method, path, body, abort) {
   const text = await (await request(method, path, body, abort)).text();
-  return text ? JSON.parse(text) : null;
+  return text ? parseJson(text) : null;
 }
 
 /** All objects of a line stream (JSONL), read as they come; `onBatch` gets each batch of new ones. */
@@ -103,7 +104,7 @@ export async function lines(path, body, onBatch, abort) {
     const { value, done } = await reader.read();
     const texts = (rest + (value ?? "")).split("\n");
     rest = done ? "" : texts.pop();
-    const batch = texts.filter(Boolean).map((text) => JSON.parse(text));
+    const batch = texts.filter(Boolean).map(parseJson);
     all.push(...batch);
     if (batch.length) onBatch?.(batch, all);
     if (done) return all;
@@ -126,7 +127,7 @@ export async function* events(path, body, abort) {
     for (const block of blocks) {
       const data = block.split("\n").filter((text) => text.startsWith("data:")).map((text) => text.slice(5).trim());
       if (data.join("") === "[DONE]") return;
-      if (data.length) yield JSON.parse(data.join("\n"));
+      if (data.length) yield parseJson(data.join("\n"));
     }
   }
 }
@@ -201,7 +202,7 @@ export function live(path, on) {
 export function stored(name, initial) {
   let value = initial;
   try {
-    value = JSON.parse(localStorage.getItem(`heddle.${name}`)) ?? initial;
+    value = parseJson(localStorage.getItem(`heddle.${name}`)) ?? initial;
   } catch {
     // Storage that is switched off or holds something else counts as empty.
   }

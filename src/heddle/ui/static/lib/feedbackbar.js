@@ -2,6 +2,7 @@
 import { post } from "./data.js";
 import { attempt, form } from "./dialog.js";
 import { computed, h, signal } from "./dom.js";
+import { plural } from "./format.js";
 import { button, icon } from "./parts.js";
 import { projectId } from "./router.js";
 
@@ -37,7 +38,7 @@ export function feedbackBar(about, given = []) {
   const listed = () =>
     h(
       "details.notes",
-      h("summary", `${notes().length} ${notes().length === 1 ? "note" : "notes"}`),
+      h("summary", plural(notes().length, "note")),
       h(
         "ul",
         notes().map((entry) => h("li", { dir: "auto" }, icon("edit"), entry.payload.note)),

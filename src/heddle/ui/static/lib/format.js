@@ -9,12 +9,20 @@ const dates = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short",
 const times = new Intl.DateTimeFormat("en-GB", {
   day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit",
 });
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const exacts = new Intl.DateTimeFormat("en-GB", {
+  weekday: "short", day: "2-digit", month: "short", year: "numeric",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
 
 /** 12345 as "12,345". */
 export const int = (value) => (value == null ? "" : wholes.format(value));
 
 /** 12345 as "12.3K". */
 export const compact = (value) => (value == null ? "" : shorts.format(value));
+
+/** A count with its noun: "1 call", "1,234 calls"; `many` is the plural of an irregular noun. */
+export const plural = (count, noun, many = `${noun}s`, write = int) => `${write(count)} ${count === 1 ? noun : many}`;
 
 /** A number with up to four significant digits. */
 export function number(value) {
@@ -65,28 +73,32 @@ number.axis = (/** @type {number[]} */ marks) => scaled(marks, (text, unit) => t
 int.axis = number.axis;
 compact.axis = number.axis;
 
-/** Seconds as "12 µs", "340 ms", "4.20 s", "3m 12s", "2h 5m". */
+/** Seconds as "12 µs", "340 ms", "4.20 s", "3m 12s", "2h 5m"; rounded before the unit is chosen, so never "1m 60s". */
 export function duration(seconds) {
   if (seconds == null) return "";
+  if (seconds < 0) return `−${duration(-seconds)}`;
   if (seconds > 0 && seconds < 1e-6) return "< 1 µs";
   if (seconds === 0) return "0 s";
-  if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
-  if (seconds < 1) return `${(seconds * 1e3).toFixed(0)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(2)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${Math.round(seconds % 60)}s`;
-  return `${Math.floor(seconds / 3600)}h ${Math.round((seconds % 3600) / 60)}m`;
+  if (seconds < 0.0009995) return `${(seconds * 1e6).toFixed(0)} µs`;
+  if (seconds < 0.9995) return `${(seconds * 1e3).toFixed(0)} ms`;
+  if (seconds < 59.995) return `${seconds.toFixed(2)} s`;
+  const [whole, minutes] = [Math.round(seconds), Math.round(seconds / 60)];
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${whole % 60}s`;
+  return `${Math.floor(minutes / 60)}h ${minutes % 60}m`;
 }
 
 duration.axis = (/** @type {number[]} */ marks) => (Math.max(...marks) < 120
   ? uniform(marks, [[1e-6, "µs"], [1e-3, "ms"], [1, "s"]], (text, unit) => (unit ? `${text} ${unit}` : text))
   : marks.map((value) => (value === 0 ? "0" : duration(value))));
 
-/** Dollars; small amounts keep their digits. */
+/** Dollars; small amounts keep their digits, and one that is not nothing never reads as nothing. */
 export function money(dollars) {
   if (dollars == null) return "";
-  if (dollars === 0) return "$0";
-  if (Math.abs(dollars) < 0.01) return `$${dollars.toFixed(5)}`;
-  return `$${Math.abs(dollars) < 1000 ? dollars.toFixed(2) : wholes.format(Math.round(dollars))}`;
+  const [amount, sign] = [Math.abs(dollars), dollars < 0 ? "−" : ""];
+  if (amount === 0) return "$0";
+  if (amount < 0.00001) return `< ${sign}$0.00001`;
+  if (amount < 0.009995) return `${sign}$${amount.toFixed(5)}`;
+  return `${sign}$${amount < 999.995 ? amount.toFixed(2) : wholes.format(Math.round(amount))}`;
 }
 
 money.axis = (/** @type {number[]} */ marks) => scaled(marks, (text, unit) => `$${text.replace(/\.(\d)$/, ".$10")}${unit}`);
@@ -95,7 +107,9 @@ money.axis = (/** @type {number[]} */ marks) => scaled(marks, (text, unit) => `$
 export function bytes(count) {
   if (count == null) return "";
   const units = ["B", "kB", "MB", "GB", "TB"];
-  const step = count < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(count) / 3));
+  // Rounded to the digits that show first: 999,950 bytes are 1 MB, not 1000 kB.
+  const rounded = count < 1000 ? count : Number(count.toPrecision(3));
+  const step = rounded < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(rounded) / 3));
   return `${Number((count / 1000 ** step).toPrecision(3))} ${units[step]}`;
 }
 
@@ -112,10 +126,18 @@ export function date(value) {
   return new Date(/[zZ]|[+-]\d\d:?\d\d$/.test(value) ? value : `${value}Z`);
 }
 
-/** "30 May 22:28:32" in the reader's own zone. */
+/** "30 May 22:28:32" in the reader's own zone, "30 May 2024 22:28:32" for another year than this. */
 export function when(value) {
   const at = date(value);
-  return at ? times.format(at).replace(",", "") : "";
+  if (!at) return "";
+  if (at.getFullYear() === new Date().getFullYear()) return times.format(at).replace(",", "");
+  return `${dates.format(at)} ${clock.format(at)}`;
+}
+
+/** "Sat, 30 May 2026, 22:28:32 CEST": for the title of a shorter text. */
+export function exact(value) {
+  const at = date(value);
+  return at ? exacts.format(at) : "";
 }
 
 /** "30 May 2026". */

@@ -2,6 +2,7 @@
 import { converted, editable } from "./cells.js";
 import { h, signal } from "./dom.js";
 import { dialog } from "./dialog.js";
+import { parseJson } from "./exactjson.js";
 import { button } from "./parts.js";
 
 /** The editor of a grid: `open(initial)` starts on the active cell, `initial` replaces what it holds. */
@@ -95,11 +96,11 @@ export function editJson(name, value) {
     });
     const done = () => {
       problem.textContent = wrong(area.value);
-      if (!problem.textContent) close({ value: JSON.parse(area.value) });
+      if (!problem.textContent) close({ value: parseJson(area.value) });
     };
     const tidy = () => {
       if (wrong(area.value)) return;
-      area.value = text.value = JSON.stringify(JSON.parse(area.value), null, 2);
+      area.value = text.value = JSON.stringify(parseJson(area.value), null, 2);
     };
     return [h("div.gridjson", lines, area), problem,
       h("div.actions", h("span.faint", h("kbd", "Ctrl"), h("kbd", "Enter"), " applies"), h("span.grow"), button("Format", tidy),

@@ -1,4 +1,5 @@
 // Rows from and to files: CSV, TSV, JSON and JSON lines.
+import { parseJson } from "./exactjson.js";
 
 /**
  * Rows in a text, and its columns in their order; raises an Error that names the line of what cannot be read.
@@ -31,7 +32,7 @@ function delimiterOf(text, usual) {
 }
 
 function fromJson(text) {
-  const found = JSON.parse(text);
+  const found = parseJson(text);
   const rows = Array.isArray(found) ? found : found.rows ?? found.data ?? [found];
   return rows.map((row) => (isObject(row) ? row : { value: row }));
 }
@@ -41,7 +42,7 @@ function fromLines(text) {
   text.split("\n").forEach((line, index) => {
     if (!line.trim()) return;
     try {
-      const row = JSON.parse(line);
+      const row = parseJson(line);
       rows.push(isObject(row) ? row : { value: row });
     } catch (error) {
       throw new Error(`Line ${index + 1} is not valid JSON: ${error.message}`);
@@ -101,7 +102,7 @@ export function typed(text) {
   }
   if (/^[[{]/.test(trimmed)) {
     try {
-      return JSON.parse(trimmed);
+      return parseJson(trimmed);
     } catch {
       return text;
     }

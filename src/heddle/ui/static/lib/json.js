@@ -1,5 +1,6 @@
 // Any JSON value as a tree that opens part by part; what is untrusted is only ever text.
 import { h } from "./dom.js";
+import { plural } from "./format.js";
 import { copyButton, refHref } from "./panels.js";
 import { loadStyle } from "./router.js";
 
@@ -62,7 +63,7 @@ export function longText(text, limit = TEXT_LIMIT) {
   const cut = h("span", text.slice(0, limit));
   const more = h("button.more", {
     type: "button", onclick: () => { cut.textContent = text; more.remove(); },
-  }, `show all ${text.length.toLocaleString("en")} characters`);
+  }, `show all ${plural(text.length, "character")}`);
   return [cut, more];
 }
 

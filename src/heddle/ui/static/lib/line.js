@@ -1,6 +1,6 @@
 // The one-line form of values, for cells of lists: words, small pictures, what refs point to.
 import { h } from "./dom.js";
-import { cut, oneLine, parseRef } from "./format.js";
+import { cut, oneLine, parseRef, plural } from "./format.js";
 import { refHref } from "./panels.js";
 import { icon, thumbnails } from "./parts.js";
 import { problemText } from "./problem.js";
@@ -52,7 +52,7 @@ function linesOf(value) {
 /** A value's words on one line; what is shown as a picture is not named again. */
 export function lineText(value, length = 200) {
   if (value === null || value === undefined) return "";
-  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (["number", "bigint", "boolean"].includes(typeof value)) return String(value);
   return oneLine(wordsOf(value, 5), length);
 }
 
@@ -67,7 +67,7 @@ function wordsOf(value, levels) {
   if (found.kind === "media") return found.part.uri?.startsWith("http") ? found.part.uri : "";
   if (found.kind === "table") {
     const first = found.columns.length ? Object.fromEntries(found.columns.map((name, place) => [name, found.rows[0]?.[place]])) : found.rows[0];
-    return `${found.rows.length} ${found.rows.length === 1 ? "row" : "rows"}: ${levels ? wordsOf(first, levels - 1) : "…"}`;
+    return `${plural(found.rows.length, "row")}: ${levels ? wordsOf(first, levels - 1) : "…"}`;
   }
   if (found.kind === "list") {
     const items = found.value.slice(0, 20).map((item) => (levels ? wordsOf(item, levels - 1) : "…"));

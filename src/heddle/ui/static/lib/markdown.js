@@ -1,5 +1,6 @@
 // Markdown as nodes: what a model writes, never as markup. Every rule looks at a character a bounded number of times.
 import { h } from "./dom.js";
+import { plural } from "./format.js";
 import { codeBlock } from "./panels.js";
 import { inline } from "./markdown_inline.js";
 
@@ -24,7 +25,7 @@ export function markdown(text) {
           show(left);
         },
       },
-      `show more (${left.length.toLocaleString("en")} characters left)`,
+      `show more (${plural(left.length, "character")} left)`,
     );
     box.append(more);
   };

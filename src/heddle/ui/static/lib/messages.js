@@ -1,4 +1,5 @@
 // Messages as the server tells them (`conversation` of a call), and those of the playground, which speaks OpenAI's wire.
+import { parseJson } from "./exactjson.js";
 
 /**
  * @typedef {{type: string, content?: any, id?: string, name?: string, arguments?: any, response?: Part[], modality?: string,
@@ -29,7 +30,7 @@ export function parsed(value) {
   const start = value.trimStart()[0];
   if (start !== "{" && start !== "[") return value;
   try {
-    return JSON.parse(value);
+    return parseJson(value);
   } catch {
     return value;
   }

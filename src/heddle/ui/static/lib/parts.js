@@ -1,5 +1,6 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
 import { computed, effect, h, onCleanup, signal } from "./dom.js";
+import { exact, when } from "./format.js";
 import { config, projectId, refusal } from "./router.js";
 import { loadView } from "./views.js";
 
@@ -81,7 +82,12 @@ export function header({ crumbs = [], title, extra = null, actions = null }) {
   return h("header.top",
     crumbs.length > 0 && h("div.crumbs",
       crumbs.map(([text, href]) => [h("a.crumb", { href }, text), h("span.separator", { "aria-hidden": "true" }, "/")])),
-    h("h1", title), extra, h("span.grow"), h("div.topactions", actions));
+    h("h1", { onpointerenter: tellWhole }, title), extra, h("span.grow"), h("div.topactions", actions));
+}
+
+/** Show the whole text of an element that cuts it to the pointer. */
+function tellWhole({ currentTarget: element }) {
+  element.title = element.scrollWidth > element.clientWidth ? element.textContent : "";
 }
 
 /** A whole page: header, then content in a scrolling column (`fixed`: the content scrolls itself). */
@@ -89,6 +95,9 @@ export function page(head, content, { fixed = false, label = "Content" } = {}) {
   return h("div.page", header(head), fixed ? content : h("div.scroll", { tabindex: 0, role: "region", "aria-label": label },
     content));
 }
+
+/** A time, written by `write`; its title has the year, the second and the zone. */
+export const timeNode = (value, write = when) => (value == null || value === "" ? "" : h("time", { title: exact(value) }, write(value)));
 
 /** Set the title of the browser's tab: what the page shows, and the project it shows it of. */
 export function title(text) {
@@ -156,12 +165,14 @@ export function thumbnails(media) {
   return h("span.thumbs", () => shown.value);
 }
 
+const REFUSED = { 403: "Not allowed", 404: "Not found", 429: "Too many requests" };
+
 /** What went wrong, with the request's id and a way to try again. */
 export function failure(error, retry) {
   const isMissing = error.status === 404;
   const details = [isMissing && error.message, error.requestId && `Request ${error.requestId}`].filter(Boolean);
   return h("div.failure", { role: "alert" },
-    h("div", h("b", isMissing ? "Not found" : error.status === 403 ? "Not allowed" : "Something went wrong"),
+    h("div", h("b", REFUSED[error.status] ?? "Something went wrong"),
       h("p", isMissing ? "It may have been deleted, or its address is mistyped." : error.message),
       details.length > 0 && h("small", details.join(" · "))),
     retry && button("Try again", retry, { iconName: "refresh" }));

@@ -1,6 +1,6 @@
 // What went wrong in a call, as people read it: SDKs send JSON with a traceback, or the traceback as text.
 import { h } from "./dom.js";
-import { listOf } from "./format.js";
+import { listOf, plural } from "./format.js";
 import { longText } from "./json.js";
 
 /**
@@ -48,7 +48,7 @@ export function problemView(exception) {
   const frame = (found, place) => h("li", found.text
     ? h("details", { open: place === frames.length - 1 }, h("summary", where(found)), h("pre", found.text)) : where(found));
   return h("div.problembox", { role: "group", "aria-label": "Error" }, h("p", { dir: "auto" }, longText(message, 1000)),
-    frames.length ? h("details", h("summary", `Traceback, ${frames.length} ${frames.length === 1 ? "frame" : "frames"}`),
+    frames.length ? h("details", h("summary", `Traceback, ${plural(frames.length, "frame")}`),
       h("ol", frames.map(frame))) : null,
     rest ? h("details", h("summary", frames.length ? "As it was sent" : "Traceback"), h("pre", { tabindex: 0 }, longText(rest))) : null);
 }

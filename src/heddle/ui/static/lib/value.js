@@ -2,7 +2,8 @@
 // One renderer for every page; the reader's choice of Rendered, Text or JSON holds for all values of this browser.
 import { h, signal } from "./dom.js";
 import { stored } from "./data.js";
-import { int, parseRef } from "./format.js";
+import { parseJson } from "./exactjson.js";
+import { int, parseRef, plural } from "./format.js";
 import { json, longText } from "./json.js";
 import { isPart, lineText, refChip, valueLine } from "./line.js";
 import { markdown } from "./markdown.js";
@@ -81,7 +82,7 @@ function rendered(value, at) {
 
 function drawn(value, at) {
   const found = readValue(value);
-  if (found.of === "text" && seemsSaid(JSON.parse(value))) return rendered(JSON.parse(value), at);
+  if (found.of === "text" && seemsSaid(parseJson(value))) return rendered(parseJson(value), at);
   return DRAWN[found.kind](found, at);
 }
 
@@ -138,7 +139,7 @@ function refView(ref, at) {
     if (value === undefined || value === null || at.level > 5 || named.kind === "op") return refChip(ref, found);
     if (isPart(named) || ["media", "markdown", "text"].includes(readValue(value).kind)) {
       return [rendered(value, inner), found.table && found.table.count > value.length
-        && h("p.dim", `The first ${int(value.length)} of ${int(found.table.count)} rows.`), origin(ref, named)];
+        && h("p.dim", `The first ${int(value.length)} of ${plural(found.table.count, "row")}.`), origin(ref, named)];
     }
     const isOpen = () => chosen.value ?? (value._class_name === "Dataset" && at.level < 3);
     return [h("span.refline", refChip(ref, found), button(() => (isOpen() ? "Hide" : "Show"), () => { chosen.value = !isOpen(); },

@@ -1,5 +1,5 @@
 // What a value is, and what it says as text: one reading for every place that shows values.
-import { cut, parseRef } from "./format.js";
+import { cut, parseRef, plural } from "./format.js";
 import { parsed, plainText } from "./messages.js";
 import { conversationOf, isRef, targetOf } from "./refs.js";
 
@@ -177,7 +177,7 @@ export function refText(ref, levels = 6) {
   const target = targetOf(ref).value;
   if (target?.call) return target.call.name;
   if (target && "value" in target && parseRef(ref)?.extra && levels) return valueText(target.value, levels - 1);
-  if (target?.table) return `${target.table.count} rows`;
+  if (target?.table) return plural(target.table.count, "row");
   return refName(ref);
 }
 

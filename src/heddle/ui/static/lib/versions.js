@@ -2,7 +2,7 @@
 import { send } from "./data.js";
 import { attempt, form } from "./dialog.js";
 import { h, signal } from "./dom.js";
-import { ago, when } from "./format.js";
+import { ago, exact } from "./format.js";
 import { button, chip, icon } from "./parts.js";
 import { projectId } from "./router.js";
 
@@ -62,7 +62,7 @@ export function versionRail({ versions, current, href, compared, oncompare, onch
             h("b", `v${version.version_index}`),
             version.is_latest ? h("span.badge.good", "latest") : null,
             h("span.grow"),
-            h("small", { title: when(version.created_at) }, ago(version.created_at)),
+            h("small", { title: exact(version.created_at) }, ago(version.created_at)),
           ),
           h(
             "div.versionnote",

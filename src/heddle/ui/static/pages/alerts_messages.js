@@ -2,10 +2,10 @@
 import { computed, h, onCleanup } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { dialog } from "../lib/dialog.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, int, plural } from "../lib/format.js";
 import { rawJson } from "../lib/json.js";
 import { empty, facts } from "../lib/panels.js";
-import { loaded } from "../lib/parts.js";
+import { loaded, timeNode } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
 import { pager, table } from "../lib/table.js";
 import { targetsOf, targetText } from "./alerts_targets.js";
@@ -90,7 +90,7 @@ function messageTable(deliveries, alerts) {
       key: "created",
       label: "Sent",
       number: true,
-      render: (entry) => h("span", { title: when(entry.created_at) }, ago(entry.created_at)),
+      render: (entry) => timeNode(entry.created_at, ago),
     },
   ];
   return h(
@@ -111,7 +111,7 @@ function targetName(entry, alerts) {
 }
 
 function deliveryText(entry) {
-  const tries = entry.attempts === 1 ? "1 attempt" : `${entry.attempts} attempts`;
+  const tries = plural(entry.attempts, "attempt");
   if (entry.state === "delivered")
     return h("span", h("span.badge.good", "delivered"), h("span.dim", ` ${entry.attempts > 1 ? tries : ""}`));
   const badge = entry.state === "failed" ? h("span.badge.error", "failed") : h("span.badge.warn", "waiting");
@@ -131,9 +131,9 @@ function show(entry) {
         ["Id", h("span.mono", entry.id)],
         ["State", entry.state],
         ["Attempts", int(entry.attempts)],
-        ["Created", when(entry.created_at)],
-        ["Next attempt", when(entry.next_at)],
-        ["Ended", when(entry.ended_at)],
+        ["Created", timeNode(entry.created_at)],
+        ["Next attempt", timeNode(entry.next_at)],
+        ["Ended", timeNode(entry.ended_at)],
         ["Problem", entry.error],
       ]),
       rawJson(entry.body),

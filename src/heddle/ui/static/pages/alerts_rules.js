@@ -2,8 +2,8 @@
 import { h } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
 import { attempt, confirm } from "../lib/dialog.js";
-import { ago, date, when } from "../lib/format.js";
-import { button } from "../lib/parts.js";
+import { ago, date } from "../lib/format.js";
+import { button, timeNode } from "../lib/parts.js";
 import { link, setQuery } from "../lib/router.js";
 import { readFilters } from "../lib/savedfilters.js";
 import { shareBar } from "../lib/chart.js";
@@ -27,7 +27,7 @@ export function rulesView(alerts, reload) {
       number: true,
       width: "110px",
       render: (alert) =>
-        alert.changed_at && alert.state === "firing" ? h("span", { title: when(alert.changed_at) }, ago(alert.changed_at)) : "",
+        alert.changed_at && alert.state === "firing" ? timeNode(alert.changed_at, ago) : "",
     },
     {
       key: "checked",
@@ -36,7 +36,7 @@ export function rulesView(alerts, reload) {
       width: "110px",
       render: (alert) =>
         alert.checked_at
-          ? h("span", { title: when(alert.checked_at) }, ago(alert.checked_at))
+          ? timeNode(alert.checked_at, ago)
           : h("span.faint", alert.enabled ? "soon" : ""),
     },
     { key: "actions", label: h("span.hidden-text", "Actions"), class: "alertactions", render: (alert) => actions(alert, reload) },

@@ -7,7 +7,7 @@ import { rawJson } from "../lib/json.js";
 import { valueSection } from "../lib/value.js";
 import { problemView } from "../lib/problem.js";
 import { empty, facts, refLink, tabs } from "../lib/panels.js";
-import { button, dot, failure, icon, kindChip, loaded, skeleton } from "../lib/parts.js";
+import { button, dot, failure, icon, kindChip, loaded, skeleton, timeNode } from "../lib/parts.js";
 import { link, loadStyle, path } from "../lib/router.js";
 import { callName, kindOf, statusOf, usageOf } from "../lib/spans.js";
 import { chatView, hasChat } from "../lib/chat.js";
@@ -176,8 +176,8 @@ function attributes(call) {
       ["Parent", call.parent_id],
       ["Turn", call.turn_id],
       ["Run", call.wb_run_id],
-      ["Ended", when(call.ended_at)],
-      ["Deleted after", when(call.expire_at)],
+      ["Ended", timeNode(call.ended_at)],
+      ["Deleted after", timeNode(call.expire_at)],
     ]),
     valueSection("Attributes", own, { nothing: "No attributes. Add some with weave.attributes({…})." }),
     Object.keys(summary).length ? valueSection("Summary", summary) : null,

@@ -23,6 +23,7 @@ export function callUsage(call, below) {
 function whole(used) {
   return (
     used &&
+    (used.input || used.output || used.cost) &&
     h(
       "section",
       h("h3", "Including child calls"),

@@ -3,8 +3,8 @@ import { computed, effect, h, onCleanup, scope, signal, untrack } from "../lib/d
 import { postProject, resource } from "../lib/data.js";
 import { filterChips, filterState, readConditions, rootsOnly, selectionOf, sourceOfRoots, writeConditions } from "../lib/filters.js";
 import { sourceOps } from "../lib/sources.js";
-import { compact, duration, int, money, when } from "../lib/format.js";
-import { button, dot, failure, kindChip, madeLine, page, searchBox, segments, skeleton, title } from "../lib/parts.js";
+import { compact, duration, int, money, plural } from "../lib/format.js";
+import { button, dot, failure, kindChip, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
 import { link, path, query, setQuery } from "../lib/router.js";
 import { strip } from "../lib/strip.js";
 import { pager, table } from "../lib/table.js";
@@ -33,7 +33,7 @@ const COLUMNS = {
   user: { label: "User", width: "66px", render: (row) => h("span", { title: row.user }, row.user) },
   thread: { label: "Thread", width: "120px", render: threadCell },
   feedback: { label: "Feedback", width: "84px", number: true, render: (row) => int(row.feedback) },
-  started: { label: "Started", width: "150px", number: true, sort: true, render: (row) => when(row.at / 1e6) },
+  started: { label: "Started", width: "150px", number: true, sort: true, render: (row) => timeNode(row.at / 1e6) },
 };
 const MATCH = { label: "Match", width: "auto", render: matchCell };
 const SHOWN = ["op", "input", "output", "model", "seconds", "tokens", "cost", "user", "started"];
@@ -200,13 +200,13 @@ function count(summary) {
   return () => {
     if (summary.error.value) return h("span.count", { title: summary.error.value.message }, "not counted");
     const found = summary.data.value;
-    return found && h("span.count", { role: "status", "aria-label": `${int(found.count)} calls`,
+    return found && h("span.count", { role: "status", "aria-label": plural(found.count, "call"),
       title: found.errors ? `${int(found.errors)} failed` : "None failed" }, int(found.count), spent(found.spent));
   };
 }
 
 /** What the calls whose tokens count sum up to. */
-const spent = (sums) => sums && h("span.spent", ` · ${int(sums.prompt)} tokens in, ${int(sums.completion)} out`,
+const spent = (sums) => sums && h("span.spent", ` · ${plural(sums.prompt, "token")} in, ${int(sums.completion)} out`,
   sums.cost === null ? "" : ` · ${money(sums.cost)}`);
 
 function actions(context) {

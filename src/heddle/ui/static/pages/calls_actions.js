@@ -3,7 +3,7 @@ import { post, postProject } from "../lib/data.js";
 import { attempt, confirm, form, menu, toast } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
 import { selectionOf } from "../lib/filterquery.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { changeCalls } from "../lib/changecalls.js";
 import { button } from "../lib/parts.js";
 import { go, link, path, projectId } from "../lib/router.js";
@@ -46,7 +46,7 @@ export function bulkBar(context) {
 async function give(target, type, payload, reload) {
   if (!Array.isArray(target)) {
     const done = await changeCalls(target, { type: "feedback", feedback_type: type, payload }, "Give feedback");
-    if (done) toast(`Feedback given to ${int(done.done)} calls`);
+    if (done) toast(`Feedback given to ${plural(done.done, "call")}`);
     return reload();
   }
   const waiting = [...target];
@@ -57,7 +57,7 @@ async function give(target, type, payload, reload) {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  toast(target.length === 1 ? "Feedback given to 1 call" : `Feedback given to ${int(target.length)} calls`);
+  toast(`Feedback given to ${plural(target.length, "call")}`);
   reload();
 }
 
@@ -77,7 +77,7 @@ function askNote(target, reload) {
 
 async function remove(target, clear, reload) {
   const ids = Array.isArray(target) ? target : null;
-  const many = ids?.length === 1 ? "this call" : ids ? `these ${int(ids.length)} calls` : `all ${int(target.count)} calls that match`;
+  const many = ids?.length === 1 ? "this call" : ids ? `these ${plural(ids.length, "call")}` : `all ${plural(target.count, "call")} that match`;
   if (!(await confirm(`Delete ${many}?`, "Child calls are deleted too. This cannot be undone."))) return;
   await attempt(async () => {
     let deleted = 0;
@@ -85,7 +85,7 @@ async function remove(target, clear, reload) {
     for (let from = 0; from < (ids?.length ?? 0); from += 1000) {
       deleted += (await postProject("/calls/delete", { call_ids: ids.slice(from, from + 1000) })).num_deleted;
     }
-    if (deleted) toast(deleted === 1 ? "1 call deleted" : `${int(deleted)} calls deleted`);
+    if (deleted) toast(`${plural(deleted, "call")} deleted`);
     clear();
     reload();
   });

@@ -1,6 +1,6 @@
 // The rows of a comparison, the worst change first: input, expected, and one column per run.
 import { computed, effect, h, onCleanup, untrack } from "../lib/dom.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { chip, keys, segments } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
@@ -54,7 +54,7 @@ function made(found) {
     ),
     h(
       "div.pager",
-      h("span", () => `${int(rows.value.length)} of ${int(comparison.rows.length)} rows`),
+      h("span", () => `${int(rows.value.length)} of ${plural(comparison.rows.length, "row")}`),
       h("span.grow"),
       h("span.dim.keyhint", h("kbd", "j"), h("kbd", "k"), " example ", h("kbd", "↵"), " open ", h("kbd", "d"), " differences"),
     ),

@@ -1,6 +1,7 @@
 // The rows of a comparison from the server, a page at a time, and as a file.
 import { post } from "../lib/data.js";
 import { attempt, menu, toast } from "../lib/dialog.js";
+import { plural } from "../lib/format.js";
 import { projectId } from "../lib/router.js";
 import { trialsOf } from "./compare_rows.js";
 import { gateConditions } from "./evaluation_actions.js";
@@ -73,7 +74,7 @@ async function save(found, kind) {
       }
     }
     offer(new Blob(parts, { type: kind === "csv" ? "text/csv" : "application/jsonl" }), `comparison.${kind}`);
-  }, `${rows.length} rows saved`);
+  }, `${plural(rows.length, "row")} saved`);
 }
 
 function offer(blob, name) {

@@ -1,6 +1,6 @@
 // The runs that are compared: their colours, the baseline, and how to change the set.
 import { h } from "../lib/dom.js";
-import { ago, int } from "../lib/format.js";
+import { ago, int, plural } from "../lib/format.js";
 import { dialog } from "../lib/dialog.js";
 import { button, icon } from "../lib/parts.js";
 import { setQuery } from "../lib/router.js";
@@ -25,7 +25,7 @@ export function runLegend({ runs, comparison }, ids) {
       h(
         "span.badge.warn",
         { title: "Only rows that both runs have are compared." },
-        `${int(common)} of ${int(comparison.rows.length)} rows in all runs`,
+        `${int(common)} of ${plural(comparison.rows.length, "row")} in all runs`,
       ),
   );
 }

@@ -1,6 +1,6 @@
 // One row of the example table: input, expected, and what each run made of it.
 import { h } from "../lib/dom.js";
-import { cut, duration, int } from "../lib/format.js";
+import { cut, duration, int, plural } from "../lib/format.js";
 import { query, setQuery } from "../lib/router.js";
 import { gain, splitRow } from "../lib/comparison.js";
 import { valueLine } from "../lib/line.js";
@@ -64,7 +64,7 @@ function answer({ row, run, found, place, differs }) {
       "div.examplemarks",
       change ? changeBadge(found.measure(), change) : null,
       scoreChips(trials[0].scores, 2),
-      trials.length > 1 && h("span.faint", `${trials.length} trials`),
+      trials.length > 1 && h("span.faint", plural(trials.length, "trial")),
       h("span.faint", duration(trials[0].model_latency_seconds)),
     ),
     h(

@@ -1,6 +1,7 @@
 // What each run came to by each measure, with the difference to the baseline and how sure it is; bars, radar, scatter.
 import { computed, h, untrack } from "../lib/dom.js";
 import { legend } from "../lib/chart.js";
+import { plural } from "../lib/format.js";
 import { scatter } from "../lib/scatter.js";
 import { card } from "../lib/panels.js";
 import { segments } from "../lib/parts.js";
@@ -100,7 +101,7 @@ function changed(name, { change: value, interval, sure, rows }) {
       : interval && `${writtenChange(name, interval[0])} … ${writtenChange(name, interval[1])}`;
   return h(
     "span.changed",
-    { title: interval ? `${VERDICTS[sure]} ${rows} rows in both.` : `${rows} rows in both` },
+    { title: interval ? `${VERDICTS[sure]} ${plural(rows, "row")} in both.` : `${plural(rows, "row")} in both` },
     sure === "better" || sure === "worse" ? h("span.badge", { class: sure === "worse" ? "error" : "good" }, sure) : null,
     change(name, value, sure),
     h("small.faint", range ?? "…"),

@@ -1,7 +1,7 @@
 // Two to five calls side by side, each value beside those of the others; what differs from the first is marked.
 import { computed, h } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
-import { compact, duration, int, money, nameOf, oneLine, secondsBetween, when } from "../lib/format.js";
+import { compact, duration, int, money, nameOf, oneLine, plural, secondsBetween, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, dot, kindChip, loaded, page, title } from "../lib/parts.js";
 import { readProblem } from "../lib/problem.js";
@@ -45,6 +45,10 @@ async function read({ ids }, abort) {
 
 function comparison({ calls, children }, ids, only) {
   const missing = ids.filter((id) => !calls.some((call) => call.id === id));
+  const notFound = missing.length ? h("p.failure", { role: "alert" }, `Not found: ${missing.join(", ")}`) : null;
+  if (calls.length < FEWEST) return [notFound, empty({ title: calls.length ? "Only one of these calls is stored" : "None of these calls is stored",
+    text: "They may have been deleted, be past the project's retention, or not have arrived yet.",
+    action: h("a.button.primary", { href: link("/traces") }, "Go to calls") })];
   /** @type {[string, ReturnType<typeof row>[]][]} */
   const sections = [
     ["Call", figures(calls)],
@@ -57,7 +61,7 @@ function comparison({ calls, children }, ids, only) {
   ];
   const differing = sections.reduce((sum, [, rows]) => sum + rows.filter(differs).length, 0);
   return [
-    missing.length ? h("p.failure", { role: "alert" }, `Not found: ${missing.join(", ")}`) : null,
+    notFound,
     h("div.bar-of-tools", h("span", { role: "status" }, differing ? `${int(differing)} ${differing === 1 ? "value differs" : "values differ"}`
       : "No differences")),
     h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Comparison" }, h("table.table.fixed.callcomparison",
@@ -179,7 +183,7 @@ function childRows(calls, children) {
 
 function tokensText(child) {
   const { input, output } = usageOf(child);
-  return input + output ? h("span.dim", `, ${compact(input + output)} tokens`) : null;
+  return input + output ? h("span.dim", `, ${plural(input + output, "token", "tokens", compact)}`) : null;
 }
 
 function feedback(calls) {

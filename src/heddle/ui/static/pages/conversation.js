@@ -1,14 +1,14 @@
 // One conversation with agents: what users, agents and tools said, turn by turn.
 import { h, signal } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { compact, duration, int, money, when } from "../lib/format.js";
+import { compact, duration, int, money, plural } from "../lib/format.js";
 import { messageCard, textNode, toolCard } from "../lib/chat.js";
 import { modeSwitch, valueView } from "../lib/value.js";
 import { storedNode } from "../lib/media.js";
 import { feedbackBar } from "../lib/feedbackbar.js";
 import { parsed, textMessage } from "../lib/messages.js";
 import { copyButton, empty, refHref, stat } from "../lib/panels.js";
-import { dot, icon, loaded, page, title } from "../lib/parts.js";
+import { dot, icon, loaded, page, timeNode, title } from "../lib/parts.js";
 import { link, path, projectId, query } from "../lib/router.js";
 import { turnPager, turnSteps } from "../lib/turns.js";
 
@@ -91,7 +91,7 @@ function turnSection(turn, number) {
   const tokens = turn.total_input_tokens + turn.total_output_tokens;
   const told = [
     duration(!turn.total_duration_ms ? null : turn.total_duration_ms / 1000),
-    tokens ? `${compact(tokens)} tokens` : "",
+    tokens ? plural(tokens, "token", "tokens", compact) : "",
     turn.total_cost_usd ? money(turn.total_cost_usd) : "",
   ]
     .filter(Boolean)
@@ -114,7 +114,7 @@ function turnSection(turn, number) {
         turn.agent_name || turn.root_span_name || "Trace",
       ),
       turn.agent_version ? h("span.badge", `version ${turn.agent_version}`) : null,
-      h("span.faint", when(turn.started_at)),
+      h("span.faint", timeNode(turn.started_at)),
       h("span.faint", told),
       h("span.grow"),
       feedbackBar(`weave:///${projectId()}/agent_turn/${turn.trace_id}`, turn.feedback ?? []),
@@ -153,7 +153,7 @@ const EVENTS = {
     } = event.context_compacted;
     return h(
       "details.agentstart",
-      h("summary", icon("filter"), `Context compacted${before === null ? "" : `: ${int(before)} to ${int(after)} items`}`),
+      h("summary", icon("filter"), `Context compacted${before === null ? "" : `: ${int(before)} to ${plural(after, "item")}`}`),
       textNode(summary ?? ""),
     );
   },
@@ -176,7 +176,7 @@ function assistant(event) {
   const tokens = (said.input_tokens ?? 0) + (said.output_tokens ?? 0);
   const told = [
     said.model,
-    tokens ? `${compact(tokens)} tokens` : "",
+    tokens ? plural(tokens, "token", "tokens", compact) : "",
     duration(!said.duration_ms ? null : said.duration_ms / 1000),
   ]
     .filter(Boolean)

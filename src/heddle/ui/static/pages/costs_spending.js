@@ -1,7 +1,7 @@
 // What was spent in a time: tiles, bars over time, and a table with shares.
 import { h } from "../lib/dom.js";
 import { legend, SERIES, shareBar } from "../lib/chart.js";
-import { compact, day, int, money, percent, when } from "../lib/format.js";
+import { compact, day, int, money, percent, plural, when } from "../lib/format.js";
 import { card, empty, tile } from "../lib/panels.js";
 import { button, icon, loaded } from "../lib/parts.js";
 import { callsLink, callsOf } from "../lib/filters.js";
@@ -51,7 +51,7 @@ function tiles(found) {
       counted(compact(sum(groups, "completion"))),
       `${compact(sum(groups, "completion") / Math.max(1, calls))} per call`,
     ),
-    tile("Cached input", percent(prompt ? Math.min(1, cached / prompt) : 0), `${compact(cached)} tokens`),
+    tile("Cached input", percent(prompt ? Math.min(1, cached / prompt) : 0), plural(cached, "token", "tokens", compact)),
   );
 }
 
@@ -67,7 +67,7 @@ function unpriced(groups, reload) {
       "p",
       models.length === 1
         ? [h("b", { dir: "auto" }, models[0]), " has no price: its tokens are not included."]
-        : `${models.length} models have no price: their tokens are not included.`,
+        : `${plural(models.length, "model")} have no price: their tokens are not included.`,
     ),
     models.length === 1
       ? button("Add price", () => addPrice({ model: models[0] }, reload), { needs: "write" })
@@ -107,13 +107,13 @@ function chart(found, by) {
 }
 
 /** Amounts of a column that are mostly below a cent, all with the same digits. */
-const smallMoney = (value) => (value && value < 1 ? `$${value.toFixed(5)}` : money(value));
+const smallMoney = (value) => (value >= 0.00001 && value < 1 ? `$${value.toFixed(5)}` : money(value));
 
 function series(groups, by) {
   const costly = groups.filter(({ cost }) => cost !== null);
   const first = costly.slice(0, COLOURED).map((group) => ({ ...group, label: shortName(group.name, by) }));
   const rest = costly.slice(COLOURED);
-  return rest.length ? [...first, { name: "others", label: `${rest.length} others`, cells: merged(rest) }] : first;
+  return rest.length ? [...first, { name: "others", label: plural(rest.length, "other"), cells: merged(rest) }] : first;
 }
 
 function merged(groups) {

@@ -30,9 +30,10 @@ export default function Dashboard() {
   const warn = (event) => draft.peek() && event.preventDefault();
   addEventListener("beforeunload", warn);
   onCleanup(() => removeEventListener("beforeunload", warn));
-  return h("div.page", loaded(state, (found) => {
+  const head = () => (state.data.value ? null : header({ title: "Dashboard", crumbs: [["Dashboards", link("/dashboards")]] }));
+  return h("div.page", head, loaded(state, (found) => {
     if (!found) {
-      return [header({ title: "Dashboard", crumbs: [["Dashboards", link("/dashboards")]] }),
+      return [
         empty({ title: `No dashboard named ${name}`, text: "It may have been deleted.",
           action: h("a.button", { href: link("/dashboards") }, "All dashboards") })];
     }

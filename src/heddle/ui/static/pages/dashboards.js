@@ -3,9 +3,9 @@ import { h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { attempt, dialog, form, toast } from "../lib/dialog.js";
 import { knownScores, loadDashboards, objectNameOf, storeDashboard, TEMPLATES } from "../lib/dashboards.js";
-import { ago, cut, when } from "../lib/format.js";
+import { ago, cut } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, limits, loaded, page, title } from "../lib/parts.js";
+import { button, limits, loaded, page, timeNode, title } from "../lib/parts.js";
 import { go, link, path } from "../lib/router.js";
 import { plain } from "../lib/savedfilters.js";
 import { table } from "../lib/table.js";
@@ -30,7 +30,7 @@ function list(boards) {
     { key: "text", label: "Description", render: (board) => h("span.dim", { dir: "auto" }, cut(board.value.description ?? "", 120)) },
     { key: "charts", label: "Charts", number: true, render: (board) => board.value.charts.length },
     { key: "version", label: "Version", number: true, render: (board) => `v${board.version}` },
-    { key: "created", label: "Changed", number: true, render: (board) => h("span", { title: when(board.created) }, ago(board.created)) },
+    { key: "created", label: "Changed", number: true, render: (board) => timeNode(board.created, ago) },
   ];
   return h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "List of dashboards" },
     table({ label: "Dashboards", columns: () => columns, rows: () => boards, key: (board) => board.name,

@@ -2,9 +2,9 @@
 import { effect, h, onCleanup, scope, signal } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt, confirm, menu, toast } from "../lib/dialog.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, plural } from "../lib/format.js";
 import { codeBlock, copyButton, empty, facts, refLink, tabs } from "../lib/panels.js";
-import { button, loaded, page, skeleton, title } from "../lib/parts.js";
+import { button, loaded, page, skeleton, timeNode, title } from "../lib/parts.js";
 import { go, link, loadStyle, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -94,7 +94,7 @@ function badges(data) {
       h("span.faint.mono.wide", { title: version.digest }, version.digest.slice(0, 8)));
 }
 
-const rowsText = (count) => `${int(count)} ${count === 1 ? "row" : "rows"}`;
+const rowsText = (count) => plural(count, "row");
 
 const refOf = (name, version) => `weave:///${projectId()}/object/${name}:${version.digest}`;
 
@@ -147,7 +147,7 @@ function usedBy(name, versions) {
     { key: "runs", label: "Runs",
       render: ({ evaluation }) => h("a.ref", { href: link("/evaluations", { evaluation: evaluation.object_id }) }, "Show runs") },
     { key: "created", label: "Created", number: true,
-      render: ({ evaluation }) => h("span", { title: when(evaluation.created_at) }, ago(evaluation.created_at)) },
+      render: ({ evaluation }) => timeNode(evaluation.created_at, ago) },
   ];
   return loaded(state,
     (rows) => (rows.length ? h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Evaluations" },
@@ -165,7 +165,7 @@ const evaluationLines = (name) => [
 function codeTab(name, { version }) {
   const ref = refOf(name, version);
   return h("div.codetab",
-    facts([["Ref", h("span.mono", ref)], ["Digest", h("span.mono", version.digest)], ["Created", when(version.created_at)],
+    facts([["Ref", h("span.mono", ref)], ["Digest", h("span.mono", version.digest)], ["Created", timeNode(version.created_at)],
       ["By", version.wb_user_id], ["Description", version.val?.description]]),
     h("h2", "Read it"), codeBlock(["import os", `os.environ["WANDB_BASE_URL"] = "${serverAddress()}"`, "import weave", "",
       `weave.init("${projectId()}")`, `dataset = weave.ref("${ref}").get()`, "for row in dataset.rows:", "    print(row)"].join(

@@ -1,7 +1,7 @@
 // The rows of a dataset in the editor grid, with its tools: find, filter, sort, import, undo, publish.
 import { computed, effect, h, untrack } from "../lib/dom.js";
 import { confirm, form, menu, toast } from "../lib/dialog.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { grid } from "../lib/grid.js";
 import { columnKind } from "../lib/cells.js";
 import { columnsOf } from "../lib/importers.js";
@@ -195,7 +195,7 @@ async function importRows(sheet) {
   const rows = answer.rows.map((row) => Object.fromEntries(Object.entries(row).map(([name, value]) => [keyOf.get(name), value])));
   if (answer.mode === "replace") sheet.replace(rows);
   else sheet.append(rows);
-  toast(`${int(rows.length)} rows imported; publish to keep them`);
+  toast(`${plural(rows.length, "row")} imported; publish to keep them`);
 }
 
 function filterBar(listed) {
@@ -208,7 +208,7 @@ function filterBar(listed) {
       chip(`${key}: ${text}`, () => setQuery({ filter: without(key).length ? JSON.stringify(without(key)) : null }, false))),
     find && chip(`any column: ${find}`, () => setQuery({ find: null })),
     scan && h("span.dim", { role: "status" }, () => (scan.error.value ? scan.error.value.message
-      : `${int(scan.rows.value.length)} found ${scan.done.value ? "in" : "so far in"} ${int(scan.scanned.value)} rows`)));
+      : `${int(scan.rows.value.length)} found ${scan.done.value ? "in" : "so far in"} ${plural(scan.scanned.value, "row")}`)));
   };
 }
 
@@ -228,7 +228,7 @@ function statusBar(sheet, view, listed, told) {
     if (!sheet.count()) return "";
     const { row, column, toRow, toColumn } = view.cursor.value;
     const cells = (Math.abs(toRow - row) + 1) * (Math.abs(toColumn - column) + 1);
-    return cells > 1 ? `${int(cells)} cells selected` : `row ${int(row + 1)}, ${sheet.columns.value[column]?.name ?? ""}`;
+    return cells > 1 ? `${plural(cells, "cell")} selected` : `row ${int(row + 1)}, ${sheet.columns.value[column]?.name ?? ""}`;
   };
   return h("div.gridstatus",
     h("span", () => `${int(sheet.count())} ${listed.value?.scan ? "shown" : sheet.count() === 1 ? "row" : "rows"}`),

@@ -2,7 +2,7 @@
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
 import { lines, storeObject } from "../lib/data.js";
-import { int, nameOf } from "../lib/format.js";
+import { nameOf, plural } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
 import { columnsOf, download, readRows, writeTable as writeText } from "../lib/importers.js";
 import { field } from "../lib/panels.js";
@@ -82,7 +82,7 @@ function preview(rows) {
   return () => {
     const columns = columnsOf(rows.value.slice(0, 100)).slice(0, 8);
     if (!rows.value.length) return null;
-    return [h("p.dim", `${int(rows.value.length)} ${rows.value.length === 1 ? "row" : "rows"}, columns `, columns.join(", ")),
+    return [h("p.dim", `${plural(rows.value.length, "row")}, columns `, columns.join(", ")),
       h("div.tablebox.preview", { tabindex: 0, role: "region", "aria-label": "Preview" },
         h("table.table", h("thead", h("tr", columns.map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", rows.value.slice(0, 5)
@@ -115,7 +115,7 @@ export function newDatasetDialog() {
       try {
         progress.value = "Writing rows…";
         close(await storeDataset(name.value.trim(), description.value.trim(), rows.value,
-          (done) => { progress.value = `${int(done)} rows written…`; }));
+          (done) => { progress.value = `${plural(done, "row")} written…`; }));
       } catch (error) {
         problem.value = error.message;
       }
@@ -126,7 +126,7 @@ export function newDatasetDialog() {
       h("div.actions", h("span.faint", { "aria-live": "polite" }, () => progress.value), h("span.grow"),
         button("Cancel", () => close()),
         h("button.button.primary", { type: "submit", disabled: () => Boolean(progress.value) },
-          () => (rows.value.length ? `Create with ${int(rows.value.length)} rows` : "Create empty dataset"))));
+          () => (rows.value.length ? `Create with ${plural(rows.value.length, "row")}` : "Create empty dataset"))));
   }, { wide: true });
 }
 

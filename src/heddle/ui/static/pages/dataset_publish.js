@@ -2,7 +2,7 @@
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
 import { post, postProject, storeObject } from "../lib/data.js";
-import { cut, int, parseRef } from "../lib/format.js";
+import { cut, int, parseRef, plural } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
 import { button } from "../lib/parts.js";
 import { projectId } from "../lib/router.js";
@@ -128,7 +128,7 @@ export function publishDialog({ name, version, table, sheet }) {
     const run = async (base, count, changes, after) => {
       try {
         progress.value = "Publishing…";
-        const digest = await storeEdits(changes, base, count, (done) => { progress.value = `${int(done)} rows written…`; });
+        const digest = await storeEdits(changes, base, count, (done) => { progress.value = `${plural(done, "row")} written…`; });
         await storeObject(name, { ...version.val, rows: `weave:///${projectId()}/table/${digest}` }, { after });
         sheet.reset();
         close(true);
@@ -193,7 +193,7 @@ function changesOf(edits, sheet) {
   });
   return [
     h("div.legend", figures.filter(([count]) => count)
-      .map(([count, text, kind]) => h("span.badge", { class: kind }, `${int(count)} ${count === 1 ? "row" : "rows"} ${text}`))),
+      .map(([count, text, kind]) => h("span.badge", { class: kind }, `${plural(count, "row")} ${text}`))),
     columns.length > 0 && h("ul.plainlist", columns.map((text) => h("li", cut(text, 200)))),
     cells.length > 0 && h("ul.celldiff", { tabindex: 0, "aria-label": "Changed cells" }, cells.slice(0, 30)),
     told.rewrites && h("p.dim", "Renaming or deleting a column rewrites every row."),

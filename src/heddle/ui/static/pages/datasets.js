@@ -1,9 +1,9 @@
 // The datasets of a project.
 import { h } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, int } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, chip, cutNote, loaded, page, searchBox, title } from "../lib/parts.js";
+import { button, chip, cutNote, loaded, page, searchBox, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -68,7 +68,7 @@ function list(all) {
     { key: "used", label: "Evaluations", number: true, sort: true, render: (row) => int(row.evaluations) },
     { key: "digest", label: "Digest", render: (row) => h("span.mono.dim", { title: row.digest }, row.digest.slice(0, 8)) },
     { key: "created", label: "Changed", number: true, sort: true,
-      render: (row) => h("span", { title: when(row.created_at) }, ago(row.created_at)) },
+      render: (row) => timeNode(row.created_at, ago) },
   ].filter(Boolean);
   const sort = (key) => setQuery({ sort: order().key === key && !order().descending ? `-${key}` : key });
   return [

@@ -4,9 +4,9 @@ import { postProject, resource } from "../lib/data.js";
 import { spark } from "../lib/chart.js";
 import { menu } from "../lib/dialog.js";
 import { actionsOf, callsOf, headline } from "../lib/errorgroups.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, failure, page, segments, skeleton, title } from "../lib/parts.js";
+import { button, failure, page, segments, skeleton, timeNode, title } from "../lib/parts.js";
 import { link, projectId, query, setQuery } from "../lib/router.js";
 import { table } from "../lib/table.js";
 import { sameRange, timeRange, timeRangePicker } from "../lib/timerange.js";
@@ -76,10 +76,10 @@ function errorCell(group) {
 }
 
 function trendCell({ trend, calls }) {
-  return spark(trend, { color: "var(--error)", label: `${int(calls)} calls, ${int(Math.max(...trend))} at most per interval` });
+  return spark(trend, { color: "var(--error)", label: `${plural(calls, "call")}, ${int(Math.max(...trend))} at most per interval` });
 }
 
-const instant = (seconds) => h("time", { title: when(seconds) }, ago(seconds));
+const instant = (seconds) => timeNode(seconds, ago);
 
 /** What does something with the calls of a group, loaded when it is wanted. */
 const runner = (group, { range, state }) => async (action) =>

@@ -6,7 +6,7 @@ import { actionsOf, callsOf, headline } from "../lib/errorgroups.js";
 import { ago, int, when } from "../lib/format.js";
 import { publicSelection, selectionOf } from "../lib/filterquery.js";
 import { codeBlock, facts, field } from "../lib/panels.js";
-import { button, failure, icon, skeleton } from "../lib/parts.js";
+import { button, failure, icon, skeleton, timeNode } from "../lib/parts.js";
 import { problemView } from "../lib/problem.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
@@ -53,7 +53,7 @@ function content(group, context) {
     h("p", { dir: "auto", style: { "overflow-wrap": "anywhere" } }, headline(group)),
     facts([["Operation", group.op], ["Raised in", group.frame], ["Calls", h("a", { href: callsOf(group, range) }, int(group.calls))],
       ["Traces", int(group.traces)], ["Users", int(group.users)],
-      ["First seen", when(group.first)], ["Last seen", when(group.last)]]),
+      ["First seen", timeNode(group.first)], ["Last seen", timeNode(group.last)]]),
     h("div.actions", { style: { "flex-wrap": "wrap", "justify-content": "start" } },
       h("a.button", { href: callsOf(group, range) }, icon("calls"), "Show calls"),
       actionsOf(async (action) => run(action, group, context.range.peek(), context.state.reload)).map(([text, action, options]) => button(text.replace("…", ""), action, options))),

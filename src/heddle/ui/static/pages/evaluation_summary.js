@@ -1,10 +1,10 @@
 // The summary of a run: totals, the distribution of its scores, its dataset and model.
 import { h } from "../lib/dom.js";
 import { bars, ticks } from "../lib/chart.js";
-import { duration, int, when } from "../lib/format.js";
+import { duration, int, plural } from "../lib/format.js";
 import { callsLink } from "../lib/filters.js";
 import { card, codeBlock, facts, refLink, tile } from "../lib/panels.js";
-import { failure, skeleton } from "../lib/parts.js";
+import { failure, skeleton, timeNode } from "../lib/parts.js";
 import { progressBar } from "../lib/progress.js";
 import { link, path } from "../lib/router.js";
 import { datasetLink, measureLabel, runLink, versionText, written } from "../lib/runs.js";
@@ -47,15 +47,15 @@ export function summary({ run, totals, values, progress }) {
 /** Which scorers gave answers no score, and why. */
 const unscoredCard = (unscored) =>
   card("Answers without a score", null, unscored.map(([scorer, { answers, reason }]) =>
-    h("p.problem-card", { dir: "auto" }, `${scorer}: ${answers === 1 ? "1 answer has" : `${int(answers)} answers have`} no score. The first: ${reason}`)));
+    h("p.problem-card", { dir: "auto" }, `${scorer}: ${answers === 1 ? "1 answer has" : `${plural(answers, "answer")} have`} no score. The first: ${reason}`)));
 
 function tiles(totals, run) {
   if (!totals) return null;
   const { means, rows, trials, errors } = totals;
   return h(
     "div.tiles",
-    tile("Rows", callsLink(int(rows), "The calls that answered and scored them", {}, { parent_id: run.id, op: ["contains", "predict"] }), trials === rows ? "one answer each" : `${int(trials)} answers`),
-    tile("Errors", errors ? h("a.plainlink", { href: runLink(run.id, { tab: "predictions", show: "failed" }) }, int(errors)) : "0", errors ? `of ${int(trials)} answers; not included in scores` : "no answer failed"),
+    tile("Rows", callsLink(int(rows), "The calls that answered and scored them", {}, { parent_id: run.id, op: ["contains", "predict"] }), trials === rows ? "one answer each" : plural(trials, "answer")),
+    tile("Errors", errors ? h("a.plainlink", { href: runLink(run.id, { tab: "predictions", show: "failed" }) }, int(errors)) : "0", errors ? `of ${plural(trials, "answer")}; not included in scores` : "no answer failed"),
     tile("Latency", written("latency", means.latency) || "–", "mean per answer"),
     tile("Tokens", written("tokens", means.tokens) || "–", "mean per answer"),
     tile("Cost", written("cost", means.cost) || "–", means.cost === undefined ? "no known price" : "mean per answer"),
@@ -165,7 +165,7 @@ function about(run) {
           title: "Try it in the playground" }, run.model.name),
     ],
     ["Dataset", datasetLink(run)],
-    ["Started", when(run.started)],
+    ["Started", timeNode(run.started)],
     ["Took", run.seconds === null ? "" : duration(run.seconds)],
     ["By", run.user],
     ["Answers of", run.source && h("a.ref", { href: runLink(run.source) }, "another run")],

@@ -1,7 +1,7 @@
 // Evaluation runs: what each came to, side by side, and which to compare.
 import { computed, effect, h, signal } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, header, searchBox, segments, skeleton, title } from "../lib/parts.js";
 import { followRuns } from "../lib/progress.js";
@@ -167,7 +167,7 @@ function body({ runs, shown, selection, context, state, baseline, isEmpty }) {
             }),
       () =>
         shown.value.length > SHOWN
-          ? h("p.dim.more-runs", `The first ${SHOWN} of ${int(shown.value.length)} runs; filter to see others.`)
+          ? h("p.dim.more-runs", `The first ${SHOWN} of ${plural(shown.value.length, "run")}; filter to see others.`)
           : null,
     ),
     () => (runs().length === PAGE || query("page") ? pages(runs()) : null),
@@ -198,7 +198,7 @@ function compareButton(selection, baseline) {
       { kind: "quiet" },
     ),
     button(
-      ordered.length > 1 ? `Compare ${ordered.length} runs` : "Compare",
+      ordered.length > 1 ? `Compare ${plural(ordered.length, "run")}` : "Compare",
       () => go(link("/evaluations/compare", { runs: ordered.join(",") })),
       { kind: "primary", iconName: "chart", disabled: ordered.length < 2 },
     ),

@@ -1,6 +1,7 @@
 // Each evaluation with its runs: how its first measure went, from the oldest run to the newest.
 import { computed, each, h } from "../lib/dom.js";
 import { spark } from "../lib/chart.js";
+import { plural } from "../lib/format.js";
 import { query, setQuery } from "../lib/router.js";
 import { measureLabel, written } from "../lib/runs.js";
 import { firstMeasure, measuresInOrder } from "../lib/statistics.js";
@@ -44,7 +45,7 @@ function card(name, runs, totals) {
     h(
       "small",
       () =>
-        `${runs().length} ${runs().length === 1 ? "run" : "runs"}${newest() == null ? "" : `, last ${measureLabel(measure.value)} ${written(measure.value, newest())}`}`,
+        `${plural(runs().length, "run")}${newest() == null ? "" : `, last ${measureLabel(measure.value)} ${written(measure.value, newest())}`}`,
     ),
     () =>
       scores().filter((score) => score !== null).length > 1

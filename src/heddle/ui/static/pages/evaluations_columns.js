@@ -1,6 +1,6 @@
 // The columns of the list of runs, and the orders that they give.
 import { h } from "../lib/dom.js";
-import { ago, duration, int, money, number, when } from "../lib/format.js";
+import { ago, duration, exact, int, money, number, plural } from "../lib/format.js";
 import { dot, icon } from "../lib/parts.js";
 import { progressBar } from "../lib/progress.js";
 import { query } from "../lib/router.js";
@@ -103,7 +103,7 @@ export function runColumns({ totals, progress, baseline, star, rows }) {
       render: (run) =>
         h(
           "span",
-          { title: `${when(run.started)}${run.seconds == null ? "" : `, took ${duration(run.seconds)}`}` },
+          { title: `${exact(run.started)}${run.seconds == null ? "" : `, took ${duration(run.seconds)}`}` },
           ago(run.started),
         ),
     },
@@ -140,12 +140,12 @@ function status(run, progress) {
 
 function rowsOf(totals) {
   if (!totals) return "";
-  return h("span", { title: `${int(totals.rows)} rows, ${int(totals.trials)} answers` }, int(totals.rows));
+  return h("span", { title: `${plural(totals.rows, "row")}, ${plural(totals.trials, "answer")}` }, int(totals.rows));
 }
 
 function errorsOf(totals) {
   if (!totals) return "";
-  const title = `${int(totals.errors)} of ${int(totals.trials)} answers failed`;
+  const title = `${int(totals.errors)} of ${plural(totals.trials, "answer")} failed`;
   return h("span", { title, class: totals.errors ? "worse" : "dim" }, int(totals.errors));
 }
 

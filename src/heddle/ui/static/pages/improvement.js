@@ -3,7 +3,7 @@ import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt } from "../lib/dialog.js";
 import { SERIES, lineChart } from "../lib/chart.js";
-import { duration, int, number, when } from "../lib/format.js";
+import { duration, exact, int, number, plural } from "../lib/format.js";
 import { card, facts, refLink, tile } from "../lib/panels.js";
 import { button, dot, failure, header, skeleton, title } from "../lib/parts.js";
 import { link, path } from "../lib/router.js";
@@ -120,12 +120,12 @@ function entry(step, improvement) {
     dot(step.name === "gate" && step.result.passed === false ? "error" : shape),
     h("b", NAMES[step.name], step.number ? ` ${int(step.number)}` : ""),
     facts(DETAILS[step.name](step.result, improvement)),
-    h("time", { title: `began ${when(step.started_at)}` }, step.name === "watch" ? "" : duration(step.seconds)),
+    h("time", { title: `began ${exact(step.started_at)}` }, step.name === "watch" ? "" : duration(step.seconds)),
   );
 }
 
 const run = (found) => found && h("a", { href: link(path`/evaluations/${found.call_id}`) }, number(found.score));
-const dataset = (found) => found && h("span", refLink(found.ref), ` ${int(found.rows)} chats`);
+const dataset = (found) => found && h("span", refLink(found.ref), ` ${plural(found.rows, "chat")}`);
 
 const DETAILS = {
   select: (result) => [

@@ -3,7 +3,7 @@ import { computed, h, onCleanup, untrack } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { ago, duration, int, number, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, dot, header, loaded, title } from "../lib/parts.js";
+import { button, dot, header, loaded, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -79,7 +79,7 @@ const COLUMNS = [
     key: "created",
     label: "Started",
     number: true,
-    render: (row) => h("span", { title: when(row.created_at) }, ago(row.created_at)),
+    render: (row) => timeNode(row.created_at, ago),
   },
 ];
 
@@ -88,13 +88,13 @@ function list(state, rows) {
     "div.tablebox",
     { tabindex: 0, role: "region", "aria-label": "Improvements" },
     loaded(state, () => null),
-    table({
+    h("div", { hidden: () => Boolean(state.error.value) }, table({
       label: "Improvements",
       columns: () => COLUMNS,
       rows,
       key: (row) => row.id,
       href: (row) => link(path`/improvements/${row.id}`),
-    }),
+    })),
   );
 }
 

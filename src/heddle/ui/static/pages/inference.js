@@ -1,7 +1,7 @@
 // The engine, live: running and waiting requests, speed, cache; usage by model and user, and limits.
 import { computed, each, h, signal } from "../lib/dom.js";
 import { get, live, resource } from "../lib/data.js";
-import { bytes, compact, duration, int, percent } from "../lib/format.js";
+import { bytes, compact, duration, int, percent, plural } from "../lib/format.js";
 import { card, codeBlock, empty, facts } from "../lib/panels.js";
 import { dot, failure, header, skeleton, title } from "../lib/parts.js";
 import { projectId, siteLink } from "../lib/router.js";
@@ -102,7 +102,7 @@ function engineView(engine, history) {
       h("h2", h("span.mono", engine.peek().model)),
       value((one) =>
         facts([
-          ["Context", `${int(one.context)} tokens`],
+          ["Context", plural(one.context, "token")],
           ["Device", one.device],
           ["Numbers", one.dtype],
           ["Threads", one.threads || null],
@@ -131,17 +131,17 @@ function engineView(engine, history) {
       live_(
         "KV in use",
         (one) => percent(one.kv_use, 0),
-        (one) => `${int(one.kv_blocks_used)} of ${int(one.kv_blocks_total)} blocks`,
+        (one) => `${int(one.kv_blocks_used)} of ${plural(one.kv_blocks_total, "block")}`,
       ),
       live_(
         "Prefix hits",
         (one) => percent(one.prefix_hit_rate, 0),
-        (one) => `${compact(one.prefix_hit_tokens)} of ${compact(one.prefix_query_tokens)} tokens`,
+        (one) => `${compact(one.prefix_hit_tokens)} of ${plural(one.prefix_query_tokens, "token", "tokens", compact)}`,
       ),
       live_(
         "Step",
         (one) => (one.step_seconds_mean ? duration(one.step_seconds_mean) : "–"),
-        (one) => (one.aborted ? `${int(one.aborted)} requests aborted` : `${compact(one.steps)} steps`),
+        (one) => (one.aborted ? `${plural(one.aborted, "request")} aborted` : plural(one.steps, "step", "steps", compact)),
       ),
     ),
     engineCharts(history),

@@ -2,7 +2,7 @@
 import { computed, effect, h, signal } from "../lib/dom.js";
 import { get, live, resource, send } from "../lib/data.js";
 import { attempt, confirm } from "../lib/dialog.js";
-import { compact, int, number } from "../lib/format.js";
+import { compact, int, number, plural } from "../lib/format.js";
 import { empty, tabs, tile } from "../lib/panels.js";
 import { button, dot, failure, header, skeleton, title } from "../lib/parts.js";
 import { go, link, path, projectId, query } from "../lib/router.js";
@@ -214,7 +214,7 @@ function tiles(run, rows) {
     const before = known[Math.max(0, known.length - 1 - DELTA)];
     if (known.length < 2) return "";
     const change = known.at(-1)[name] - before[name];
-    return `${change >= 0 ? "▲" : "▼"} ${number(Math.abs(change))} in ${known.at(-1).step - before.step} steps`;
+    return `${change >= 0 ? "▲" : "▼"} ${number(Math.abs(change))} in ${plural(known.at(-1).step - before.step, "step")}`;
   };
   const shown = (name, label, note) => (last(name) ? tile(label, number(last(name)[name]), note ?? delta(name)) : null);
   const open = run.jobs.at(-1)?.ended_at === null ? run.jobs.at(-1) : null;

@@ -2,9 +2,9 @@
 import { lineText } from "../lib/line.js";
 import { h } from "../lib/dom.js";
 import { lineChart, SERIES } from "../lib/chart.js";
-import { date, duration, int, nameOf, number, when } from "../lib/format.js";
+import { date, duration, int, nameOf, number, plural } from "../lib/format.js";
 import { facts } from "../lib/panels.js";
-import { dot, icon, loaded } from "../lib/parts.js";
+import { dot, icon, loaded, timeNode } from "../lib/parts.js";
 import { json } from "../lib/json.js";
 import { link, path, setQuery } from "../lib/router.js";
 import { gradientRows, metricName, metricsOf } from "./job_data.js";
@@ -74,7 +74,7 @@ function jobFacts(job) {
     ["Created from step", job.parent_step === null ? null : int(job.parent_step)],
     ["Gradient steps", `${int(job.gradient_steps)}${job.planned === null ? "" : ` of ${int(job.planned)}`}`],
     ["Started by", job.created_by],
-    [isTinker ? "Begun" : "Queued", when(job.created_at)],
+    [isTinker ? "Begun" : "Queued", timeNode(job.created_at)],
     ["Waited", isTinker ? null : span(job.created_at, job.started_at)],
     ["Prepared in", isTinker ? null : span(job.started_at, job.prepared_at)],
     [isTinker ? "Newest step after" : "Trained in", span(job.prepared_at, job.trained_at)],
@@ -94,7 +94,7 @@ export function recipe(settings) {
   return [
     ["Loss", loss ? [loss, ...options].join(", ") : settings.beta ? `dpo, beta ${number(settings.beta)}` : "cross_entropy"],
     ["Learning rate", Array.isArray(rate) ? `${number(rate[0])} to ${number(rate.at(-1))}` : number(rate)],
-    ["Rollouts", loss && bound != null ? `at most ${int(bound)} steps old` : null],
+    ["Rollouts", loss && bound != null ? `at most ${plural(bound, "step")} old` : null],
     ["Corrected by", settings.importance_correction ?? null],
     ["Optimizer", beta1 === undefined ? null : adam],
   ];
@@ -114,7 +114,7 @@ function trainedOn(source) {
         : `calls of ${ops ? ops.map(nameOf).join(", ") : "every op"}`,
     ],
     ["Reward", [reward.feedback_type, reward.path].filter(Boolean).join(", ")],
-    ["Calls", found && `${int(found.calls)}, ${int(found.trajectories)} of them in ${int(found.groups)} groups`],
+    ["Calls", found && `${int(found.calls)}, ${int(found.trajectories)} of them in ${plural(found.groups, "group")}`],
   ]);
 }
 
@@ -135,7 +135,7 @@ function agreement(events) {
     [
       "Served and trained",
       `${equal} of ${int(of("tokens"))} log-probabilities are bitwise equal, largest difference ${number(of("largest_difference"))}` +
-        ` (${of("bits")}-bit weights, ${int(of("threads"))} ${of("threads") === 1 ? "thread" : "threads"})`,
+        ` (${of("bits")}-bit weights, ${plural(of("threads"), "thread")})`,
     ],
   ]);
 }
@@ -238,7 +238,7 @@ function clientLine({ split, groups, trajectories, metrics, created_at: at }) {
   return {
     at,
     kind: `logged ${split}`,
-    text: `${groups} groups, ${trajectories} trajectories  ${figures.join("  ")}`,
+    text: `${plural(groups, "group")}, ${plural(trajectories, "trajectory", "trajectories")}  ${figures.join("  ")}`,
     isBad: false,
   };
 }
@@ -254,7 +254,7 @@ export function configTab(run, events) {
         ["LoRA alpha", number(run.value.lora.alpha)],
         ["Adapted", (run.value.lora.target_modules ?? []).join(", ")],
         ["Created by", run.value.created_by],
-        ["Created", when(run.value.created_at)],
+        ["Created", timeNode(run.value.created_at)],
         ["Call of the newest job", h("a", { href: link("/traces", { op: "heddle.training_job" }) }, "heddle.training_job")],
         ["Model id", h("code", run.value.id)],
       ]),

@@ -2,9 +2,9 @@
 import { h, signal } from "../lib/dom.js";
 import { get, send } from "../lib/data.js";
 import { attempt, confirm, loadedDialog } from "../lib/dialog.js";
-import { ago, bytes, int, number, when } from "../lib/format.js";
+import { ago, bytes, int, number } from "../lib/format.js";
 import { copyButton, facts } from "../lib/panels.js";
-import { button, icon } from "../lib/parts.js";
+import { button, icon, timeNode } from "../lib/parts.js";
 import { link, path } from "../lib/router.js";
 import { table } from "../lib/table.js";
 import { recipe } from "./job_details.js";
@@ -72,7 +72,7 @@ function columns(run) {
       key: "made",
       label: "Made",
       number: true,
-      render: (row) => h("span", { title: when(row.created_at) }, ago(row.created_at)),
+      render: (row) => timeNode(row.created_at, ago),
     },
     { key: "actions", label: "Actions", render: (row) => actions(run, row) },
   ];

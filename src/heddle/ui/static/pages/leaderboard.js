@@ -2,9 +2,9 @@
 import { computed, h, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt, confirm, menu } from "../lib/dialog.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, exact, int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, header, loaded, title } from "../lib/parts.js";
+import { button, header, loaded, timeNode, title } from "../lib/parts.js";
 import { go, link, query, setQuery } from "../lib/router.js";
 import { shareBar } from "../lib/chart.js";
 import { columnLabel, loadLeaderboards, loadStanding } from "../lib/leaderboard.js";
@@ -98,7 +98,7 @@ function standing({ board, rows }) {
       "div.bar-of-tools",
       h(
         "span.dim",
-        `${int(rows.length)} ${rows.length === 1 ? "model" : "models"}, ${board.columns.length} ${board.columns.length === 1 ? "metric" : "metrics"}; the latest run of each counts`,
+        `${plural(rows.length, "model")}, ${plural(board.columns.length, "metric")}; the latest run of each counts`,
       ),
       h("span.grow"),
       button("Compare the best", () => compareBest(ranked.value, order.value.index), {
@@ -152,7 +152,7 @@ function columns(board, rows) {
       key: "last",
       label: "Last run",
       number: true,
-      render: (row) => h("span", { title: when(row.runs[0].started) }, ago(row.runs[0].started)),
+      render: (row) => timeNode(row.runs[0].started, ago),
     },
   ];
 }
@@ -180,9 +180,9 @@ function cell(entries, best, most) {
   if (!entries?.length) return h("span.faint", "–");
   const [{ run, value }] = entries;
   const text = String(Number(value.toPrecision(4)));
-  const title = `${text}, ${when(run.started)}${
+  const title = `${text}, ${exact(run.started)}${
     entries.length > 1
-      ? `\n${entries.length} runs: ${entries
+      ? `\n${plural(entries.length, "run")}: ${entries
           .slice(0, 6)
           .map((entry) => Number(entry.value.toPrecision(3)))
           .join(", ")}`

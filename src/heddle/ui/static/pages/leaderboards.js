@@ -1,9 +1,9 @@
 // All leaderboards of the project.
 import { h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { ago, cut, nameOf, when } from "../lib/format.js";
+import { ago, cut, nameOf } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, header, loaded, title } from "../lib/parts.js";
+import { button, header, loaded, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId } from "../lib/router.js";
 import { columnLabel, loadLeaderboards } from "../lib/leaderboard.js";
 import { table } from "../lib/table.js";
@@ -67,7 +67,7 @@ function list(boards) {
       key: "created",
       label: "Changed",
       number: true,
-      render: (board) => h("span", { title: when(board.created) }, ago(board.created)),
+      render: (board) => timeNode(board.created, ago),
     },
   ];
   return h(

@@ -2,9 +2,9 @@
 import { computed, h, signal } from "../lib/dom.js";
 import { lineChart, legend, SERIES } from "../lib/chart.js";
 import { resource } from "../lib/data.js";
-import { bytes, compact, duration, money, number } from "../lib/format.js";
+import { bytes, compact, duration, money, number, plural } from "../lib/format.js";
 import { card } from "../lib/panels.js";
-import { loaded } from "../lib/parts.js";
+import { cutNote, loaded } from "../lib/parts.js";
 import { setQuery } from "../lib/router.js";
 import { stackedBars } from "../lib/stackedbars.js";
 import { rangeQuery } from "../lib/timerange.js";
@@ -87,14 +87,17 @@ function chart(metric, found, step, by, measure, ends, hover) {
         x: "time", series, time: true, zero: true, label, height: HEIGHT, formatY, onrange, hover,
         domain: () => [ends.from, ends.to],
       });
-  return [by || groups.length > 1 ? h("div.legend", legend(series.map(({ color, label: text }) => [color, text]))) : null, drawn];
+  const names = new Set(found.buckets.map((bucket) => nameOf(bucket, by))).size;
+  return [names > COLOURED && !isSum && cutNote(COLOURED, names), by || groups.length > 1 ? h("div.legend", legend(series.map(({ color, label: text }) => [color, text]))) : null, drawn];
 }
+
+const nameOf = (bucket, by) => (by ? String(bucket.attributes[by] ?? "none") : "all");
 
 /** The groups with most of it; of what can be added up, the others together. */
 function largest(buckets, by, measure, isSum) {
   const found = new Map();
   for (const bucket of buckets) {
-    const label = by ? String(bucket.attributes[by] ?? "none") : "all";
+    const label = nameOf(bucket, by);
     const group = found.get(label) ?? { label, total: 0, buckets: [] };
     group.total += bucket[measure] ?? 0;
     group.buckets.push(bucket);
@@ -105,7 +108,7 @@ function largest(buckets, by, measure, isSum) {
   const rest = ordered.slice(COLOURED);
   return [
     ...ordered.slice(0, COLOURED),
-    { label: `${rest.length} others`, total: 0, buckets: rest.flatMap((group) => group.buckets) },
+    { label: plural(rest.length, "other"), total: 0, buckets: rest.flatMap((group) => group.buckets) },
   ];
 }
 

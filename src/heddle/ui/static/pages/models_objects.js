@@ -1,8 +1,8 @@
 // Model objects of the project: code with its settings, as programs publish them.
 import { h } from "../lib/dom.js";
-import { ago, when } from "../lib/format.js";
+import { ago } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { chip } from "../lib/parts.js";
+import { chip, timeNode } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
 import { table } from "../lib/table.js";
 
@@ -32,7 +32,7 @@ export function objectsView(objs) {
       key: "created",
       label: "Updated",
       number: true,
-      render: (object) => h("span", { title: when(object.created_at) }, ago(object.created_at)),
+      render: (object) => timeNode(object.created_at, ago),
     },
     {
       key: "actions",

@@ -2,9 +2,9 @@
 import { h } from "../lib/dom.js";
 import { resource, send } from "../lib/data.js";
 import { attempt, confirm } from "../lib/dialog.js";
-import { ago, bytes, int, number, when } from "../lib/format.js";
+import { ago, bytes, int, number } from "../lib/format.js";
 import { copyButton, empty } from "../lib/panels.js";
-import { button, cutNote, loaded } from "../lib/parts.js";
+import { button, cutNote, loaded, timeNode } from "../lib/parts.js";
 import { link, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -27,7 +27,7 @@ export function trainedView({ models, check }, reload) {
       key: "created",
       label: "Created",
       number: true,
-      render: (model) => h("span", { title: when(model.created_at) }, ago(model.created_at)),
+      render: (model) => timeNode(model.created_at, ago),
     },
     {
       key: "actions",
@@ -105,7 +105,7 @@ function checkpointTable(model, list, reload) {
       key: "created",
       label: "Created",
       number: true,
-      render: (row) => h("span", { title: when(row.created_at) }, ago(row.created_at)),
+      render: (row) => timeNode(row.created_at, ago),
     },
     {
       key: "actions",

@@ -2,11 +2,11 @@
 import { computed, h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { menu } from "../lib/dialog.js";
-import { bytes, when } from "../lib/format.js";
+import { bytes } from "../lib/format.js";
 import { rawJson } from "../lib/json.js";
 import { valueSection } from "../lib/value.js";
 import { codeBlock, copyButton, facts, tabs } from "../lib/panels.js";
-import { header, loaded, title } from "../lib/parts.js";
+import { header, loaded, timeNode, title } from "../lib/parts.js";
 import { go, link, projectId, query } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { findVersion, versionsOf } from "../lib/versions.js";
@@ -104,7 +104,7 @@ function body(object, listed) {
 
 function factsOf(object) {
   return facts([
-    ["Created", when(object.created_at)],
+    ["Created", timeNode(object.created_at)],
     ["By", object.wb_user_id],
     ["Size", bytes(JSON.stringify(object.val).length)],
     ["Digest", h("span.mono.digest", { title: object.digest }, object.digest)],

@@ -1,9 +1,9 @@
 // The newest calls that used a version.
 import { h } from "../lib/dom.js";
 import { lines, postProject, resource } from "../lib/data.js";
-import { ago, duration, int, nameOf, secondsBetween, when } from "../lib/format.js";
+import { ago, duration, nameOf, plural, secondsBetween } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { dot, loaded } from "../lib/parts.js";
+import { dot, loaded, timeNode } from "../lib/parts.js";
 import { valueLine } from "../lib/line.js";
 import { link, path } from "../lib/router.js";
 import { table } from "../lib/table.js";
@@ -34,8 +34,8 @@ export function callsView(filter, nothing, href = null) {
               h(
                 "span.dim",
                 count > calls.length
-                  ? `The newest ${calls.length} of ${int(count)} calls`
-                  : `${int(count)} ${count === 1 ? "call" : "calls"}`,
+                  ? `The newest ${calls.length} of ${plural(count, "call")}`
+                  : plural(count, "call"),
               ),
               href && h("a.button", { href }, "Show in calls"),
             ),
@@ -75,7 +75,7 @@ function callTable(calls) {
       label: "Started",
       number: true,
       width: "110px",
-      render: (call) => h("span", { title: when(call.started_at) }, ago(call.started_at)),
+      render: (call) => timeNode(call.started_at, ago),
     },
   ];
   const made = table({

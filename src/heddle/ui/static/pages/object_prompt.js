@@ -1,6 +1,6 @@
 // A prompt as its messages, with the variables that it is filled with.
 import { h } from "../lib/dom.js";
-import { cut } from "../lib/format.js";
+import { cut, plural } from "../lib/format.js";
 import { copyButton } from "../lib/panels.js";
 import { longText } from "../lib/json.js";
 
@@ -56,7 +56,7 @@ export function promptView(value) {
             "header",
             h("b", role || "text"),
             h("span.grow"),
-            h("small.dim", `${text.length.toLocaleString("en")} characters`),
+            h("small.dim", plural(text.length, "character")),
             copyButton(() => text, "Copy message"),
           ),
           h("div.prompttext", { dir: "auto" }, text.length > 20_000 ? longText(text) : marked(text)),

@@ -1,10 +1,10 @@
 // Everything that is stored under a name with versions, but for ops: prompts, models, datasets, scorers and the rest.
 import { computed, h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { ago, int, when } from "../lib/format.js";
+import { ago, int } from "../lib/format.js";
 import { paged } from "../lib/pages.js";
 import { empty } from "../lib/panels.js";
-import { button, chip, loaded, page, searchBox, segments, title } from "../lib/parts.js";
+import { button, chip, loaded, page, searchBox, segments, timeNode, title } from "../lib/parts.js";
 import { here, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -173,7 +173,7 @@ function list(shown, state) {
       label: "Updated",
       sort: true,
       number: true,
-      render: (entry) => h("span", { title: when(entry.latest.created_at) }, ago(entry.latest.created_at)),
+      render: (entry) => timeNode(entry.latest.created_at, ago),
     },
   ];
   return table({

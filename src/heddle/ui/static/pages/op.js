@@ -2,10 +2,10 @@
 import { computed, h } from "../lib/dom.js";
 import { get, resource } from "../lib/data.js";
 import { menu } from "../lib/dialog.js";
-import { int, when } from "../lib/format.js";
+import { plural } from "../lib/format.js";
 import { rawJson } from "../lib/json.js";
 import { codeBlock, copyButton, empty, facts, tabs } from "../lib/panels.js";
-import { header, loaded, title } from "../lib/parts.js";
+import { header, loaded, timeNode, title } from "../lib/parts.js";
 import { link, projectId, query } from "../lib/router.js";
 import { findVersion, versionsOf } from "../lib/versions.js";
 import { actionsOf, referenceOf } from "./object_actions.js";
@@ -69,7 +69,7 @@ function countsByDigest(activity, name) {
   return new Map(Object.entries(entry?.versions ?? {}).map(([ref, count]) => [ref.split(":").at(-1), count]));
 }
 
-const countText = (count) => (count ? `${int(count)} ${count === 1 ? "call" : "calls"}` : "");
+const countText = (count) => (count ? plural(count, "call") : "");
 
 function body(object, listed) {
   const files = filesOf(object.val);
@@ -93,7 +93,7 @@ function body(object, listed) {
   ].filter(Boolean);
   return [
     facts([
-      ["Created", when(object.created_at)],
+      ["Created", timeNode(object.created_at)],
       ["By", object.wb_user_id],
       ["Digest", h("span.mono.digest", { title: object.digest }, object.digest)],
     ]),

@@ -1,10 +1,10 @@
 // The ops that programs traced: their versions, how often they are called, how long they take and how often they fail.
 import { computed, h } from "../lib/dom.js";
 import { get, postProject, resource } from "../lib/data.js";
-import { ago, compact, duration, int, percent, when } from "../lib/format.js";
+import { ago, compact, duration, int, percent, plural } from "../lib/format.js";
 import { paged } from "../lib/pages.js";
 import { empty } from "../lib/panels.js";
-import { kindChip, loaded, page, searchBox, segments, title } from "../lib/parts.js";
+import { kindChip, loaded, page, searchBox, segments, timeNode, title } from "../lib/parts.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -127,7 +127,7 @@ function list(rows, shown, state) {
       number: true,
       render: (op) =>
         op.calls
-          ? h("a.plainlink", { href: link("/traces", { op: op.name }), title: `${int(op.calls)} calls` }, compact(op.calls))
+          ? h("a.plainlink", { href: link("/traces", { op: op.name }), title: plural(op.calls, "call") }, compact(op.calls))
           : h("span.faint", "0"),
     },
     {
@@ -151,7 +151,7 @@ function list(rows, shown, state) {
       label: "Last call",
       sort: true,
       number: true,
-      render: (op) => (op.last ? h("span", { title: when(op.last) }, ago(op.last)) : h("span.faint", "never")),
+      render: (op) => (op.last ? timeNode(op.last, ago) : h("span.faint", "never")),
     },
   ];
   return table({
@@ -171,7 +171,7 @@ function errors(op) {
   if (op.error_share === null) return "";
   if (!op.errors) return h("span.dim", percent(0));
   const href = link("/traces", { op: op.name, status: "error" });
-  return h("a.plainlink.worse", { href, title: `${int(op.errors)} of ${int(op.calls)} calls failed` }, percent(op.error_share));
+  return h("a.plainlink.worse", { href, title: `${int(op.errors)} of ${plural(op.calls, "call")} failed` }, percent(op.error_share));
 }
 
 /** The bar is on a log scale from 10 µs: one slow op would flatten all others. */

@@ -1,7 +1,7 @@
 // The state of a project: statistics compared with the previous period, charts with a shared range, failures, running work.
 import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { get, postProject, resource } from "../lib/data.js";
-import { compact, duration, int, money, percent } from "../lib/format.js";
+import { compact, duration, int, money, percent, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { callsLink } from "../lib/filters.js";
 import { button, header, loaded, title } from "../lib/parts.js";
@@ -117,11 +117,11 @@ function tiles({ totals, before }, range) {
     tile(
       "Error rate",
       totals.errors
-        ? callsLink(percent(share(totals)), `${int(totals.errors)} calls failed`, range, { status: "error" })
+        ? callsLink(percent(share(totals)), `${plural(totals.errors, "call")} failed`, range, { status: "error" })
         : totals.calls
           ? "0 %"
           : "",
-      `${int(totals.errors)} of ${int(totals.calls)} calls`,
+      `${int(totals.errors)} of ${plural(totals.calls, "call")}`,
       was(share, points),
     ),
     tile(

@@ -1,9 +1,9 @@
 // Recent failures and running work, next to the charts of the overview.
 import { h, onCleanup } from "../lib/dom.js";
 import { get, lines, postProject, resource } from "../lib/data.js";
-import { ago, cut, duration, int, secondsBetween, when } from "../lib/format.js";
+import { ago, cut, duration, int, secondsBetween } from "../lib/format.js";
 import { card } from "../lib/panels.js";
-import { dot, loaded } from "../lib/parts.js";
+import { dot, loaded, timeNode } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
 import { sameRange } from "../lib/timerange.js";
 
@@ -43,7 +43,7 @@ function errorLine(group, range) {
       h("span", { dir: "auto", title: cut(reason, 600) }, reason),
     ),
     h("span.count", { title: "Calls with this error" }, int(group.calls)),
-    h("time", { title: when(group.last) }, ago(group.last)),
+    timeNode(group.last, ago),
   );
 }
 

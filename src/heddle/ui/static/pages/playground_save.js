@@ -3,6 +3,7 @@ import { postProject, stored, storeObject } from "../lib/data.js";
 import { appendRows } from "../lib/addtodataset.js";
 import { dialog, form, toast } from "../lib/dialog.js";
 import { h, signal } from "../lib/dom.js";
+import { parseJson } from "../lib/exactjson.js";
 import { parseRef } from "../lib/format.js";
 import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
@@ -141,7 +142,7 @@ async function columnsOf(dataset) {
 }
 
 function parsedRow(text) {
-  const row = JSON.parse(text);
+  const row = parseJson(text);
   if (!row || typeof row !== "object" || Array.isArray(row)) throw new Error("A row must be a JSON object");
   return row;
 }

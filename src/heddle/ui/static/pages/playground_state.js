@@ -1,6 +1,7 @@
 // What the playground holds: one prompt, up to four columns that answer it, and the draft that survives a reload.
 import { effect, signal } from "../lib/dom.js";
 import { stored } from "../lib/data.js";
+import { parseJson } from "../lib/exactjson.js";
 import { projectId } from "../lib/router.js";
 
 /**
@@ -134,7 +135,7 @@ export function setPrompt(state, messages, { tools, schema, model, parameters } 
 export function jsonField(text, name) {
   if (!text.trim()) return undefined;
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch (error) {
     throw new Error(`${name}: ${error.message}`);
   }

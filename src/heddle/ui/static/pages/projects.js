@@ -1,7 +1,7 @@
 // Every project of this server, and how a first one comes into being.
 import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { get, resource, send } from "../lib/data.js";
-import { ago, int, money, percent, when } from "../lib/format.js";
+import { ago, exact, int, money, percent, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, cutNote, header, icon, loaded, searchBox, title } from "../lib/parts.js";
 import { rejections } from "../lib/rejections.js";
@@ -136,7 +136,7 @@ const COLUMNS = [
     label: "Last call",
     sort: true,
     number: true,
-    render: (row) => h("span", { title: when(row.last_activity) }, ago(row.last_activity) || h("span.faint", "none yet")),
+    render: (row) => h("span", { title: exact(row.last_activity) }, ago(row.last_activity) || h("span.faint", "none yet")),
   },
 ];
 
@@ -153,7 +153,7 @@ function name(row) {
 function errors(row) {
   if (row.error_share === null) return "";
   return row.errors
-    ? h("span.worse", { title: `${int(row.errors)} of ${int(row.lately)} calls` }, percent(row.error_share))
+    ? h("span.worse", { title: `${int(row.errors)} of ${plural(row.lately, "call")}` }, percent(row.error_share))
     : h("span.dim", "0 %");
 }
 

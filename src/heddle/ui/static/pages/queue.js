@@ -2,9 +2,9 @@
 import { h } from "../lib/dom.js";
 import { get, postProject, resource, send } from "../lib/data.js";
 import { attempt, confirm, menu, toast } from "../lib/dialog.js";
-import { ago, int, nameOf, percent, when } from "../lib/format.js";
+import { ago, int, nameOf, percent, plural } from "../lib/format.js";
 import { card, empty, tabs, tile } from "../lib/panels.js";
-import { button, dot, loaded, page, segments, title } from "../lib/parts.js";
+import { button, dot, loaded, page, segments, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { pager, table } from "../lib/table.js";
 import { addCallsDialog } from "./queue_add.js";
@@ -79,7 +79,7 @@ function actions(queue, add, reload) {
 
 function tiles({ queue, total, done, fields }) {
   return h("div.queuehead",
-    h("div.tiles", tile("Done", total ? percent(done / total, 0) : "–", `${int(done)} of ${int(total)} items`),
+    h("div.tiles", tile("Done", total ? percent(done / total, 0) : "–", `${int(done)} of ${plural(total, "item")}`),
     tile("Waiting", int(total - done), total && done === total ? "all done" : ""),
       tile("Fields", int(fields.length), fields.map(({ label }) => label).join(", ")),
     tile("Owner", queue.created_by || "–", `created ${ago(queue.created_at)}`)), progressBar(done, total));
@@ -100,8 +100,7 @@ function itemList(id, items, data, add) {
     { key: "annotator", label: "Annotator",
       render: (item) => (item.annotation_state === "unstarted" ? "" : item.annotator_user_id) },
     { key: "added", label: "Added by", render: (item) => item.added_by },
-    { key: "started", label: "Call started", number: true, render: (item) => h("span", { title: ago(item.call_started_at) },
-      when(item.call_started_at)) },
+    { key: "started", label: "Call started", number: true, render: (item) => timeNode(item.call_started_at) },
     { key: "trace", label: "Trace",
       render: (item) => h("a.ref", { href: link(path`/traces/${item.call_trace_id}`, { call: item.call_id }) }, "Open") },
   ];

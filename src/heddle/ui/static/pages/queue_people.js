@@ -2,9 +2,9 @@
 import { lineText } from "../lib/line.js";
 import { h } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { ago, int, percent, when } from "../lib/format.js";
+import { ago, int, percent, plural } from "../lib/format.js";
 import { card, empty } from "../lib/panels.js";
-import { loaded } from "../lib/parts.js";
+import { loaded, timeNode } from "../lib/parts.js";
 import { path } from "../lib/router.js";
 import { table } from "../lib/table.js";
 import { optionText } from "./queue_fields.js";
@@ -54,7 +54,7 @@ function peopleTable(labels, items) {
     { key: "name", label: "Annotator", render: (row) => row.name },
     ...[["completed", "Completed"], ["skipped", "Skipped"], ["open", "In progress"], ["labels", "Labels"],
       ["calls", "Calls labelled"]].map(([key, label]) => ({ key, label, number: true, render: (row) => int(row[key]) })),
-    { key: "last", label: "Last label", number: true, render: (row) => h("span", { title: when(row.last) }, ago(row.last)) },
+    { key: "last", label: "Last label", number: true, render: (row) => timeNode(row.last, ago) },
   ];
   return table({ columns: () => columns, rows: () => rows, key: (row) => row.name, label: "Annotators", keyboard: false });
 }
@@ -74,7 +74,7 @@ function spread(field, labels) {
   const numbers = values.filter((value) => typeof value === "number");
   const mean = numbers.length
     ? `mean ${Number((numbers.reduce((sum, value) => sum + value, 0) / numbers.length).toPrecision(3))}, ` : "";
-  return card(field.label, `${mean}${int(values.length)} ${values.length === 1 ? "label" : "labels"}`,
+  return card(field.label, `${mean}${plural(values.length, "label")}`,
     bars.length ? h("ul.spread", bars.map(([text, count]) => h("li",
     h("span.one-line", { dir: "auto", title: text }, text),
       h("span.progress", { "aria-hidden": "true" }, h("i", { style: { width: `${(count / values.length) * 100}%` } })),

@@ -2,9 +2,9 @@
 import { h } from "../lib/dom.js";
 import { lines, postProject, resource } from "../lib/data.js";
 import { attempt } from "../lib/dialog.js";
-import { ago, int, parseRef, percent, when } from "../lib/format.js";
+import { ago, int, parseRef, percent, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, chip, cutNote, loaded, page, searchBox, title } from "../lib/parts.js";
+import { button, chip, cutNote, loaded, page, searchBox, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -39,7 +39,7 @@ async function load(_, abort) {
 /** A bar that shows how many of a queue's items are done. */
 export function progressBar(done, total) {
   const share = total ? done / total : 0;
-  return h("span.progress", { role: "progressbar", "aria-label": `${done} of ${total} items done`, "aria-valuemin": 0,
+  return h("span.progress", { role: "progressbar", "aria-label": `${done} of ${plural(total, "item")} done`, "aria-valuemin": 0,
     "aria-valuemax": total || 1, "aria-valuenow": done },
     h("i", { style: { width: `${share * 100}%` } }));
 }
@@ -58,8 +58,7 @@ function list(all) {
     { key: "fields", label: "Fields", render: (queue) => queue.scorer_refs.slice(0, 4)
       .map((ref) => [chip(parseRef(ref)?.name ?? ref, null, { class: "plain" }), " "]) },
     { key: "owner", label: "Owner", render: (queue) => queue.created_by },
-    { key: "created", label: "Created", number: true, render: (queue) => h("span", { title: when(queue.created_at) },
-      ago(queue.created_at)) },
+    { key: "created", label: "Created", number: true, render: (queue) => timeNode(queue.created_at, ago) },
     { key: "work", label: "Work", render: (queue) => h("a.ref", { href: link(path`/queues/${queue.id}/work`) },
       queue.done < queue.total ? "Annotate" : "Open") },
   ];

@@ -2,9 +2,9 @@
 import { computed, effect, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt, form, menu, toast } from "../lib/dialog.js";
-import { int, when } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { empty, facts, stat } from "../lib/panels.js";
-import { button, failure, header, loaded, segments, skeleton, title } from "../lib/parts.js";
+import { button, failure, header, loaded, segments, skeleton, timeNode, title } from "../lib/parts.js";
 import { go, link, path, query, setQuery } from "../lib/router.js";
 import { objectName } from "../lib/scorerkinds.js";
 import { scrollWith, windowed } from "../lib/windowed.js";
@@ -106,13 +106,13 @@ async function makeDataset(replay) {
     ],
     {
       action: "Publish",
-      text: `One row for each of ${int(replay.counts.replayed)} chats, with the question, both answers, both scores and both calls. Evaluate or train another model on it.`,
+      text: `One row for each of ${plural(replay.counts.replayed, "chat")}, with the question, both answers, both scores and both calls. Evaluate or train another model on it.`,
       submit: (values) =>
         postProject("/replays/dataset", { id: replay.id, name: values.name, description: values.description || null }),
     },
   );
   if (!made) return;
-  toast(`Dataset ${made.object_id} v${made.version_index}: ${made.rows} rows`);
+  toast(`Dataset ${made.object_id} v${made.version_index}: ${plural(made.rows, "row")}`);
   go(link(path`/datasets/${made.object_id}`));
 }
 
@@ -163,9 +163,9 @@ function body(replay, rows) {
       () =>
         facts([
           ["Changed", changesOf(replay().request) || "nothing"],
-          ["Chosen", `${int(replay().counts.selected)} newest chats`],
-          ["Started", when(replay().started_at)],
-          ["Ended", when(replay().ended_at)],
+          ["Chosen", replay().counts.selected === 1 ? "the newest chat" : `the ${int(replay().counts.selected)} newest chats`],
+          ["Started", timeNode(replay().started_at)],
+          ["Ended", timeNode(replay().ended_at)],
         ]),
     ),
     h(

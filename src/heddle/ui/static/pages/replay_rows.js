@@ -1,7 +1,7 @@
 // The rows of a replay: the recorded answer next to the new one, and one complete pair.
 import { computed, effect, h, onCleanup } from "../lib/dom.js";
 import { drawer } from "../lib/dialog.js";
-import { duration, int, money, oneLine } from "../lib/format.js";
+import { duration, int, money, oneLine, plural } from "../lib/format.js";
 import { card, facts } from "../lib/panels.js";
 import { icon, keys } from "../lib/parts.js";
 import { link, path, query, setQuery } from "../lib/router.js";
@@ -68,7 +68,7 @@ function change({ original, replay }) {
   /** @type {[string, (value: any) => string][]} */
   const parts = [
     ["latency_ms", (value) => duration(value / 1000)],
-    ["total_tokens", (value) => `${int(value)} tokens`],
+    ["total_tokens", (value) => plural(value, "token")],
     ["total_cost", money],
   ];
   return parts.map(([name, show]) => {

@@ -2,9 +2,9 @@
 import { lineText } from "../lib/line.js";
 import { computed, h, onCleanup, untrack } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { ago, int, nameOf, when } from "../lib/format.js";
+import { ago, int, nameOf } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, dot, header, loaded, segments, title } from "../lib/parts.js";
+import { button, dot, header, loaded, segments, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
 import { pager, table } from "../lib/table.js";
@@ -96,7 +96,7 @@ function list(state, rows) {
       key: "created",
       label: "Started",
       number: true,
-      render: (replay) => h("span", { title: when(replay.created_at) }, ago(replay.created_at)),
+      render: (replay) => timeNode(replay.created_at, ago),
     },
   ];
   const page = () => Number(query("page") ?? 0);
@@ -118,13 +118,13 @@ function list(state, rows) {
       "div.tablebox",
       { tabindex: 0, role: "region", "aria-label": "Replays" },
       loaded(state, () => null),
-      table({
+      h("div", { hidden: () => Boolean(state.error.value) }, table({
         label: "Replays",
         columns: () => columns,
         rows,
         key: (replay) => replay.id,
         href: (replay) => link(path`/replays/${replay.id}`),
-      }),
+      })),
       () => (state.data.value && !rows().length ? empty({ title: "No replay here" }) : null),
     ),
     () =>

@@ -1,9 +1,9 @@
 // What judges answers: scorers with their uses and how far people agree with them, and monitors that score new calls.
 import { computed, h, signal, untrack } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { int, parseRef, percent, when, ago } from "../lib/format.js";
+import { ago, int, parseRef, percent, plural } from "../lib/format.js";
 import { empty, refHref, tabs } from "../lib/panels.js";
-import { button, header, loaded, searchBox, segments, title } from "../lib/parts.js";
+import { button, header, loaded, searchBox, segments, timeNode, title } from "../lib/parts.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
 import { agreements, useCount } from "../lib/agreement.js";
 import { refOf } from "../lib/runs.js";
@@ -199,7 +199,7 @@ function columns(counts, agreed) {
       label: "Changed",
       number: true,
       sort: true,
-      render: (row) => h("span", { title: when(row.latest.created_at) }, ago(row.latest.created_at)),
+      render: (row) => timeNode(row.latest.created_at, ago),
     },
   ];
 }
@@ -218,7 +218,7 @@ function agreement(count) {
   if (!count?.compared) return h("span.faint", "–");
   return h(
     "span",
-    { title: `Agrees on ${count.agreed} of ${count.compared} calls that people judged` },
+    { title: `Agrees on ${count.agreed} of ${plural(count.compared, "call")} that people judged` },
     percent(rate(count), 0),
     h("span.faint", ` of ${int(count.compared)}`),
   );

@@ -8,7 +8,7 @@ import { modelField } from "../lib/modelfield.js";
 import { link, path, projectId } from "../lib/router.js";
 import { refOf } from "../lib/runs.js";
 import { callName } from "../lib/spans.js";
-import { oneLine } from "../lib/format.js";
+import { oneLine, plural } from "../lib/format.js";
 import { BUILT_IN, builtInOf, judgeOf, kindOfScorer, objectName, publishBuiltIn, publishJudge } from "../lib/scorerkinds.js";
 
 const PROMPT =
@@ -215,7 +215,7 @@ export async function scoreCalls(usable, chosen = new Set()) {
       return { count: calls.length };
     },
   );
-  if (made) toast(`Scoring ${made.count} calls in the background; scores appear as their feedback`);
+  if (made) toast(`Scoring ${plural(made.count, "call")} in the background; scores appear as their feedback`);
 }
 
 /** The names under which calls of an op are stored. */

@@ -1,7 +1,7 @@
 // The audit log: who did what, where from and when, in what the caller administers.
 import { get, resource } from "../lib/data.js";
 import { h } from "../lib/dom.js";
-import { ago, when } from "../lib/format.js";
+import { ago, exact } from "../lib/format.js";
 import { card, empty } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
 import { config, may, projectId, query, setQuery } from "../lib/router.js";
@@ -45,7 +45,7 @@ const userField = () => h("input", {
 });
 
 const columns = [
-  { key: "at", label: "When", render: (row) => h("time", { datetime: row.at, title: when(row.at) }, ago(row.at)) },
+  { key: "at", label: "When", render: (row) => h("time", { datetime: row.at, title: exact(row.at) }, ago(row.at)) },
   { key: "user", label: "Who", render: (row) => h("b", { title: row.user, dir: "auto" }, row.user || "unknown user") },
   { key: "address", label: "From", render: (row) => h("span.dim", row.address) },
   { key: "action", label: "What", render: (row) => h("code", row.action) },

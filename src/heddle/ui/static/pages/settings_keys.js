@@ -2,7 +2,7 @@
 import { get, resource, send } from "../lib/data.js";
 import { attempt, confirm, dialog, form, menu, toast } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
-import { ago, day, when } from "../lib/format.js";
+import { ago, day, exact } from "../lib/format.js";
 import { card, codeBlock, empty } from "../lib/panels.js";
 import { button, loaded, segments } from "../lib/parts.js";
 import { config, projectId, query, runsServer, setQuery } from "../lib/router.js";
@@ -82,12 +82,12 @@ function roleBadge(text) {
   return h("span.role", h("span.badge", { class: role === "admin" ? "warn" : "" }, role), ` ${where}`);
 }
 
-const dated = (at, text, more = "") => h("span", { title: at ? when(at) + more : "" }, text);
+const dated = (at, text, more = "") => h("span", { title: at ? exact(at) + more : "" }, text);
 
 function ends(row) {
-  if (row.revoked_at) return h("span.badge", { title: when(row.revoked_at) }, "revoked");
-  if (row.problem) return h("span.badge.warn", { title: when(row.expires_at) }, "expired");
-  const old = row.previous_until && h("small.dim", { title: when(row.previous_until) }, "the old secret is still valid");
+  if (row.revoked_at) return h("span.badge", { title: exact(row.revoked_at) }, "revoked");
+  if (row.problem) return h("span.badge.warn", { title: exact(row.expires_at) }, "expired");
+  const old = row.previous_until && h("small.dim", { title: exact(row.previous_until) }, "the old secret is still valid");
   return [dated(row.expires_at, row.expires_at ? day(row.expires_at) : "never"), old];
 }
 

@@ -4,13 +4,13 @@ import { get, lines, resource } from "../lib/data.js";
 import { menu } from "../lib/dialog.js";
 import { addToDataset } from "../lib/addtodataset.js";
 import { addToQueue } from "../lib/addtoqueue.js";
-import { compact, duration, int, money, nameOf, secondsBetween, when } from "../lib/format.js";
+import { compact, duration, int, money, nameOf, plural, secondsBetween } from "../lib/format.js";
 import { chatView, messageList } from "../lib/chat.js";
 import { feedbackBar } from "../lib/feedbackbar.js";
 import { turnOf } from "../lib/messages.js";
 import { problemView } from "../lib/problem.js";
 import { copyButton, empty, stat } from "../lib/panels.js";
-import { button, dot, loaded, page, title } from "../lib/parts.js";
+import { button, dot, loaded, page, timeNode, title } from "../lib/parts.js";
 import { go, link, path, query } from "../lib/router.js";
 import { threadsAddress, turnPager, turnSteps } from "../lib/turns.js";
 import { json } from "../lib/json.js";
@@ -127,7 +127,7 @@ function turnSection(call, number) {
         { href: link(path`/traces/${call.trace_id}`, { call: call.id }), title: "Open the trace" },
         call.display_name || nameOf(call.op_name),
       ),
-      h("span.faint", when(call.started_at)),
+      h("span.faint", timeNode(call.started_at)),
       h("span.faint", figuresOf(call)),
       h("span.grow"),
       !isWhole
@@ -173,7 +173,7 @@ function figuresOf(call) {
         (entry.prompt_tokens ?? entry.input_tokens ?? 0) + (entry.completion_tokens ?? entry.output_tokens ?? 0)),
     0,
   );
-  return [duration(secondsBetween(call.started_at, call.ended_at)), tokens ? `${compact(tokens)} tokens` : ""]
+  return [duration(secondsBetween(call.started_at, call.ended_at)), tokens ? plural(tokens, "token", "tokens", compact) : ""]
     .filter(Boolean)
     .join(" · ");
 }

@@ -1,12 +1,12 @@
 // Conversations of the project: threads of calls, conversations of agents, and the agents themselves.
 import { computed, h } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
-import { ago, compact, duration, int, money, when } from "../lib/format.js";
+import { ago, compact, duration, int, money, plural } from "../lib/format.js";
 import { valueLine } from "../lib/line.js";
 import { plainText } from "../lib/messages.js";
 import { problemText } from "../lib/problem.js";
 import { empty } from "../lib/panels.js";
-import { loaded, page, searchBox, segments, title } from "../lib/parts.js";
+import { loaded, page, searchBox, segments, timeNode, title } from "../lib/parts.js";
 import { go, here, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyHint, serverAddress } from "../lib/setup.js";
 import { pager, table } from "../lib/table.js";
@@ -119,8 +119,8 @@ function threadsView() {
 
 const rangeOf = (found, count) =>
   found <= PAGE
-    ? `${int(found)} ${found === 1 ? "thread" : "threads"}`
-    : `${int((pageNumber() - 1) * PAGE + 1)} to ${int((pageNumber() - 1) * PAGE + count)} of ${int(found)} threads`;
+    ? plural(found, "thread")
+    : `${int((pageNumber() - 1) * PAGE + 1)} to ${int((pageNumber() - 1) * PAGE + count)} of ${plural(found, "thread")}`;
 
 /** A number of a thread as the way to its calls whose tokens count. */
 const counted = (row, text) => callsLink(text, "Calls whose tokens are counted", { preset: "all" }, { thread: row.thread_id, used: "" });
@@ -174,14 +174,14 @@ const threadColumns = (last) => [
   },
   { key: "tokens", label: "Tokens", width: "76px", number: true, render: (row) => (row.tokens ? counted(row, compact(row.tokens)) : "") },
   { key: "cost", label: "Cost", width: "88px", number: true, render: (row) => row.dollars == null ? "" : counted(row, money(row.dollars)) },
-  { key: "started", label: "Started", width: "136px", sort: true, number: true, render: (row) => when(row.started_at) },
+  { key: "started", label: "Started", width: "136px", sort: true, number: true, render: (row) => timeNode(row.started_at) },
   {
     key: "active",
     label: "Last active",
     width: "132px",
     sort: true,
     number: true,
-    render: (row) => h("span", { title: when(row.active_at) }, ago(row.active_at)),
+    render: (row) => timeNode(row.active_at, ago),
   },
 ];
 

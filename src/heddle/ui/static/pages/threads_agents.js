@@ -1,9 +1,9 @@
 // Agents and their conversations, as agent spans tell of them.
 import { computed, h } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { ago, compact, duration, int, money, oneLine, when } from "../lib/format.js";
+import { ago, compact, duration, int, money, oneLine } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { loaded } from "../lib/parts.js";
+import { loaded, timeNode } from "../lib/parts.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { pager, table } from "../lib/table.js";
@@ -124,7 +124,7 @@ const CONVERSATIONS = [
     label: "Last active",
     width: "132px",
     number: true,
-    render: (row) => h("span", { title: when(row.active) }, ago(row.active)),
+    render: (row) => timeNode(row.active, ago),
   },
 ];
 
@@ -172,7 +172,7 @@ const figures = [
     key: "seen",
     label: "Last seen",
     number: true,
-    render: (row) => h("span", { title: when(row.last_seen) }, ago(row.last_seen)),
+    render: (row) => timeNode(row.last_seen, ago),
   },
 ];
 const AGENTS = [

@@ -1,6 +1,6 @@
 // One trace: all its calls as a tree with a waterfall, by time or as a flame graph, and the selected call next to it.
 import { effect, h, signal, untrack } from "../lib/dom.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { backToList, button, failure, header, keys, searchBox, segments, skeleton, title } from "../lib/parts.js";
 import { go, link, query, setQuery } from "../lib/router.js";
@@ -25,7 +25,8 @@ export default function Trace({ trace }) {
     before: (id) => answerBefore(data.tree.value, id),
     onchange: (what) => changed(what, view, data),
   });
-  const pane = h("section.tracepane", { "aria-label": "Calls of the trace" }, tools(view), body(view), () => missingNote(data));
+  const pane = h("section.tracepane", { "aria-label": "Calls of the trace", class: () => (usedAny(view.tree.value) ? "" : "unused") },
+    tools(view), body(view), () => missingNote(data));
   bindKeys(view);
   effect(() => view.tree.value && title(view.tree.value.name(view.tree.value.roots[0])));
   return h("div.page.trace", () =>
@@ -65,6 +66,9 @@ function gone(trace, data) {
     }),
   ];
 }
+
+/** Whether a call of the trace used tokens or money; the columns of both are left out where none did. */
+const usedAny = (tree) => Boolean(tree && (tree.totals.input + tree.totals.output || tree.totals.cost));
 
 function usedBelow(tree, id) {
   const index = tree?.columns.positions.get(id);
@@ -191,7 +195,7 @@ function missingNote(data) {
   if (!columns) return null;
   if (data.error.value) return failure(data.error.value, data.reload);
   return columns.total > columns.shown
-    ? h("p.tracenote", `The first ${int(columns.shown)} of ${int(columns.total)} calls are shown.`)
+    ? h("p.tracenote", `The first ${int(columns.shown)} of ${plural(columns.total, "call")} are shown.`)
     : null;
 }
 

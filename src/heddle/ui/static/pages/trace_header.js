@@ -28,7 +28,7 @@ function totals(tree, isWhole) {
   const sum = (text) => (isWhole ? text : "…");
   return [
     running ? stat("Running", int(running)) : null,
-    stat("Spans", int(tree.columns.total)),
+    stat("Calls", int(tree.columns.total)),
     stat("Duration", sum(duration((tree.until - tree.from) / 1e6))),
     stat("Tokens", h("span", { title: `${int(input)} in, ${int(output)} out` }, sum(compact(input + output)))),
     stat("Cost", sum(cost === null ? "–" : money(cost))),

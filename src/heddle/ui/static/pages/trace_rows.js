@@ -1,6 +1,6 @@
 // The tree and the waterfall of a trace, one row of both per call.
 import { h } from "../lib/dom.js";
-import { compact, duration, money } from "../lib/format.js";
+import { compact, duration, money, plural } from "../lib/format.js";
 import { icon } from "../lib/parts.js";
 import { rowHeight, windowed } from "../lib/windowed.js";
 
@@ -110,7 +110,7 @@ function tooltip(tree, index) {
     `${tree.name(index)} · ${tree.kind(index)}`,
     `starts at ${duration(tree.columns.start[index] / 1e6)}`,
     used &&
-      `${used.models.map((model) => tree.columns.models[model]).join(", ")}: ${compact(used.input)} tokens in, ${compact(used.output)} out`,
+      `${used.models.map((model) => tree.columns.models[model]).join(", ")}: ${plural(used.input, "token", "tokens", compact)} in, ${compact(used.output)} out`,
     used && money(used.cost),
     tree.depth[index] > 0 ? `depth ${tree.depth[index]}` : "",
   ];

@@ -2,9 +2,9 @@
 import { computed, h, onCleanup, signal } from "../lib/dom.js";
 import { get, resource } from "../lib/data.js";
 import { spark } from "../lib/chart.js";
-import { ago, duration, int, number, secondsBetween, when } from "../lib/format.js";
+import { ago, duration, int, number, secondsBetween } from "../lib/format.js";
 import { codeBlock, empty } from "../lib/panels.js";
-import { button, cutNote, dot, header, icon, loaded, searchBox, title } from "../lib/parts.js";
+import { button, cutNote, dot, header, icon, loaded, searchBox, timeNode, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -107,7 +107,7 @@ const COLUMNS = [
     key: "started",
     label: "Started",
     number: true,
-    render: (row) => h("span", { title: when(row.started_at ?? row.created_at) }, ago(row.started_at ?? row.created_at)),
+    render: (row) => timeNode(row.started_at ?? row.created_at, ago),
   },
 ];
 

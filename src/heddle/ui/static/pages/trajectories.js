@@ -2,7 +2,7 @@
 import { computed, h } from "../lib/dom.js";
 import { SERIES, bars } from "../lib/chart.js";
 import { get, resource } from "../lib/data.js";
-import { int, number, when } from "../lib/format.js";
+import { exact, int, number } from "../lib/format.js";
 import { card, empty, facts } from "../lib/panels.js";
 import { header, icon, keys, loaded, segments, title } from "../lib/parts.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
@@ -38,7 +38,7 @@ export default function Trajectories() {
       title: "Trajectories",
       actions: () =>
         modelId.value && model.value.name
-          ? h("a.button", { href: link(path`/training/${modelId.value}`) }, icon("chart"), "Its curves")
+          ? h("a.button", { href: link(path`/training/${modelId.value}`) }, icon("chart"), "Training curves")
           : null,
     }),
     loaded(models, () => () => {
@@ -90,7 +90,7 @@ function bodyPicker(bodies, chosen) {
       (bodies.data.value?.bodies ?? [])
         .slice(0, 500)
         .map((one) =>
-          h("option", { value: one.body, selected: one.body === chosen.value?.body, title: when(one.at) }, text(one)),
+          h("option", { value: one.body, selected: one.body === chosen.value?.body, title: exact(one.at) }, text(one)),
         ),
     ),
   );

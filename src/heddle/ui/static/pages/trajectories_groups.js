@@ -1,6 +1,6 @@
 // Groups of trajectories: what was asked, how the rewards spread, and each member with its advantage.
 import { h, signal } from "../lib/dom.js";
-import { int, number, oneLine } from "../lib/format.js";
+import { int, number, oneLine, plural } from "../lib/format.js";
 import { button } from "../lib/parts.js";
 import { here, setQuery } from "../lib/router.js";
 
@@ -86,7 +86,7 @@ function memberRow(group, member, index, at) {
       h("span.reward", { title: "Reward" }, number(member.reward)),
       advantageChip(member.advantage),
       h("span.one-line.said", { dir: "auto", title: member.preview }, oneLine(member.preview) || h("span.faint", "no answer")),
-      member.turns > 1 ? h("span.badge", `${member.turns} turns`) : null,
+      member.turns > 1 ? h("span.badge", plural(member.turns, "turn")) : null,
       rank ? h("span.badge", { class: rank === "best" ? "good" : "" }, rank) : null,
     ),
   );

@@ -2,7 +2,7 @@
 import { h, signal } from "../lib/dom.js";
 import { conversationView } from "../lib/chat.js";
 import { get, resource } from "../lib/data.js";
-import { date, int, number } from "../lib/format.js";
+import { date, int, number, plural } from "../lib/format.js";
 import { json } from "../lib/json.js";
 import { valueLine } from "../lib/line.js";
 import { empty, facts, tabs } from "../lib/panels.js";
@@ -119,7 +119,7 @@ function sequenceView(sequence, index) {
     "section.sequence",
     h(
       "h3",
-      `Sequence ${index + 1}: ${int(sequence.trained)} of ${int(sequence.length)} tokens trained`,
+      `Sequence ${index + 1}: ${int(sequence.trained)} of ${plural(sequence.length, "token")} trained`,
       sequence.shared ? `, ${int(sequence.shared)} shared with its group` : null,
     ),
     h("div.tokenflow", { dir: "auto", tabindex: 0, role: "group", "aria-label": `Tokens of sequence ${index + 1}` }, () =>
@@ -135,11 +135,11 @@ function sequenceView(sequence, index) {
     ),
     () =>
       shown.value < sequence.tokens.length
-        ? button(`Show more of ${int(sequence.tokens.length)} tokens`, () => {
+        ? button(`Show more of ${plural(sequence.tokens.length, "token")}`, () => {
             shown.value += TOKENS_AT_ONCE;
           })
         : null,
-    sequence.tokens.length < sequence.length ? h("p.dim", `The first ${int(sequence.tokens.length)} tokens.`) : null,
+    sequence.tokens.length < sequence.length ? h("p.dim", `The first ${plural(sequence.tokens.length, "token")}.`) : null,
   );
 }
 

@@ -2,7 +2,7 @@
 import { computed, effect, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { toast } from "../lib/dialog.js";
-import { int } from "../lib/format.js";
+import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, keys, loaded, page, skeleton, title } from "../lib/parts.js";
 import { config, link, may, path, query, setQuery } from "../lib/router.js";
@@ -245,7 +245,7 @@ function finished(id, work, total) {
   if (!total) return empty({ title: "The queue is empty", text: "Add calls on the queue's page; they appear here one by one.",
     action: h("a.button.primary", { href: link(path`/queues/${id}`) }, "Add calls") });
   return h("div.empty", { role: "status" }, h("h2", "All done"),
-    h("p", count ? `You worked on ${int(count)} ${count === 1 ? "item" : "items"}. This queue has no items left.`
+    h("p", count ? `You worked on ${plural(count, "item")}. This queue has no items left.`
     : "This queue has no items left."),
     h("div.actions", count > 0 && button(["Undo the last ", h("kbd", "u")], () => work.undo()),
       h("a.button", { href: link(path`/queues/${id}`, { tab: "people" }) }, "See the labels"),

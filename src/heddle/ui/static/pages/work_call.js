@@ -1,10 +1,10 @@
 // The call that is looked at on the work page: its conversation or its inputs and output, the chosen fields first.
 import { h } from "../lib/dom.js";
 import { chatView, hasChat } from "../lib/chat.js";
-import { duration, nameOf, secondsBetween, when } from "../lib/format.js";
+import { duration, nameOf, secondsBetween } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { problemView } from "../lib/problem.js";
-import { dot, segments, skeleton } from "../lib/parts.js";
+import { dot, segments, skeleton, timeNode } from "../lib/parts.js";
 import { valueSection } from "../lib/value.js";
 import { link, path, query, setQuery } from "../lib/router.js";
 
@@ -14,7 +14,7 @@ export function callPanel(item, data) {
     h("h2.one-line", { title: nameOf(item.call_op_name) }, nameOf(item.call_op_name)),
     () => data.value?.call && [dot(data.value.call.exception ? "error" : "success"),
       h("span.dim", duration(secondsBetween(data.value.call.started_at, data.value.call.ended_at)))],
-    h("span.dim", when(item.call_started_at)), h("span.grow"),
+    h("span.dim", timeNode(item.call_started_at)), h("span.grow"),
     () => data.value?.call && hasChat(data.value.call) && segments("View", [["", "Chat"], ["data", "Data"]],
       () => query("view") ?? "", (value) => setQuery({ view: value })),
     h("a.ref", { href: link(path`/traces/${item.call_trace_id}`, { call: item.call_id }), target: "_blank",
