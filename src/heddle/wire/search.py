@@ -113,7 +113,7 @@ class TextSearch:
         return all(next(term.spans(known), None) is not None for term in self.terms)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def parse_search(text: str) -> TextSearch:
     """What a text asks for: words, "phrases", and beginnings of words as `begin*`; raises InvalidRequest."""
     if len(text) > MAX_SEARCH:
@@ -289,7 +289,7 @@ def excerpt(search: TextSearch, text: str) -> Excerpt | None:
     return Excerpt(tuple(" ".join(part.split("\n")) for part in parts))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def _loose(term: Term) -> re.Pattern[str]:
     """A term as it may stand in a text whose compounds were not split."""
     return re.compile(term.pattern.pattern.replace(_BETWEEN, r"[\W_]*"))
