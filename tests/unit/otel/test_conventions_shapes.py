@@ -239,6 +239,12 @@ def test_agents_of_traceloop_say_what_their_function_was_given_and_gave() -> Non
     assert (agent.agent_name, agent.input_messages, agent.output_messages) == ("clerk", HELLO, HI)
 
 
+def test_a_function_of_traceloop_without_arguments_was_asked_nothing() -> None:
+    entity = {"traceloop.entity.input": '{"args":[],"kwargs":{}}', "traceloop.entity.output": '"hi"'}
+    agent = of({"traceloop.span.kind": "workflow", "traceloop.entity.name": "clerk", **entity})
+    assert (agent.input_messages, agent.output_messages) == ([], HI)
+
+
 @pytest.mark.parametrize("kind", ["agent_run", "model_generation", "model_step"])
 def test_mastra_tells_what_agents_and_their_turns_said(kind: str) -> None:
     asked: Any = {"agent_run": "hello", "model_step": HELLO_OF_AI}.get(kind, {"messages": HELLO_OF_AI})
