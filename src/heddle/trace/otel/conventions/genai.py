@@ -117,16 +117,18 @@ EVENTS = {
     DETAILS: "",
 }
 """Events of which messages are read, and whose; those with details name roles themselves."""
+_USAGE = "gen_ai.usage"
+"""The event in which Ax has tokens."""
 
 _PROXIED = "metadata.user_api_key_hash"
 
 
 def _derive(span: OtelSpan, into: AgentSpan) -> None:
     for event in span.events:
-        if event.name == DETAILS:
+        if event.name in (DETAILS, _USAGE):
             fill_from(FIELDS, event.attributes, into)
         elif event.name in EVENTS and into.operation_name is None:
-            into.operation_name = "chat"
+            into.operation_name = "chat" if into.tool_name is None else "execute_tool"
         elif event.name in _OF_A_REQUEST and into.operation_name not in _KNOWN:
             # NeMo Guardrails names the task that asks.
             into.operation_name = "chat"
