@@ -96,6 +96,16 @@ def test_a_chat_is_read_as_a_call(exporter: Exporter, wire: Wire) -> None:
     assert span_of_call["status"] == {"code": "UNSET", "message": ""} and span_of_call["scope"]["name"] == "tests"
 
 
+@pytest.mark.parametrize("path", ["/opentelemetry/v1/traces", "/tracer/v1/traces", "/v2/traces"])
+def test_sdks_of_other_products_find_the_route_below_their_address(
+    path: str, server: HeddleProcess, project: str, wire: Wire
+) -> None:
+    exporter = Exporter(server.url, project, path)
+    with exporter.client:
+        exporter.export_json(request(span()))
+    assert len(wire.calls()) == 1
+
+
 def test_both_encodings_say_the_same(server: HeddleProcess, wire: Wire) -> None:
     """Every kind of value, events, links and status, once as protobuf and twice as JSON."""
     every = {

@@ -43,10 +43,13 @@ By hand, with the same questions; there are no automated tests for these.
 
 | client | version | works |
 |---|---|---|
-| any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
+| AgentOps | `agentops` 0.4.21, `openai` 1.109 | its spans: tree, messages, chat, error; not with `openai` 3 |
 | agno: OpenAIResponses | `agno` 3.1.10 | asks `/v1/responses`: answer, stream, tools, structure |
 | aider | `aider-chat` 0.86.2 | asks: answer, stream |
 | aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
+| any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
+| autoevals | `autoevals` 0.4.1 | asks as a judge: tools, score |
+| Ax | `@ax-llm/ax` 24.0.21 | asks: answer, stream; its spans: tree, tools, tokens, error; no messages |
 | BAML | `baml-py` 0.226.3 | asks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`: answer, stream, error |
 | BeeAI | `beeai-framework` 0.1.85 | asks: answer, stream, tools, structure, error; its OpenInference spans |
 | browser-use | `browser-use` 0.13.14 | its `ChatOpenAI` asks: answer, structure, error |
@@ -54,24 +57,40 @@ By hand, with the same questions; there are no automated tests for these.
 | Claude Agent SDK | `claude-agent-sdk` 0.2.189 | its spans and records: tree, chat, tokens, cost, thread, user |
 | deepeval | `deepeval` 4.3.1 | asks as model and as embedding: answer, embedding, error |
 | distilabel | `distilabel` 1.5.3 | asks: answer, several, a pipeline, error |
+| DSPy: BootstrapFewShot, Evaluate | `dspy` 3.4.1 | ask: demonstrations, score |
 | ell | `ell-ai` 0.0.17 | asks: answer, several, tools, structure, error |
+| FastMCP | `fastmcp` 4.2.3 | its spans: tree, tools, error; no arguments, no results |
+| Future AGI | `traceai-openai` 0.1.10 | its spans: tree, messages, chat, thread, user, error |
+| GitHub Copilot CLI | `@github/copilot` 1.0.102 | asks: tools; its spans: tree, chat, tokens, thread; metrics |
 | google-genai: OpenInference | `google-genai` 3.6.1 | its spans: tree, messages, chat, tokens, cost, error |
 | graphiti | `graphiti-core` 0.31.2 | asks: structure, responses, error; not its reranker |
+| griptape | `griptape` 1.13.0 | asks: answer, stream |
+| HoneyHive | `honeyhive` 1.7.0 | its spans: tree, messages, chat, tokens, cost, thread, user, error; no sessions |
 | inspect | `inspect-ai` 0.3.285 | asks: answer, tools, structure |
 | langroid | `langroid` 0.69.16 | asks: answer, stream, tools, error |
+| LangChain.js | `@langchain/openai` 1.6.0 | asks: answer, stream, tools, structure, error |
+| LangGraph: interrupts | `langgraph` 1.2.24 | its OpenInference spans: tree, messages, chat, tokens, cost, thread |
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
 | lm-eval: local-chat-completions | `lm-eval` 0.4.13 | asks: answer |
 | LibreChat, LangChain4j, Spring AI | requests written by hand | ask: answer, stream, tools, structure |
 | litellm: proxy | `litellm[proxy]` 1.110.2 | asks all three interfaces; its spans: messages, cost, user, error |
+| litellm: `arize_phoenix` | `litellm` 1.108.7 | its spans: tree, messages, tokens, cost, user, error |
+| litellm: `langfuse` | `litellm` 1.108.7, `langfuse` 4.18.0 | its spans: messages, tokens, cost, thread, user, error |
+| litellm: `otel` | `litellm` 1.108.7 | its spans: user, error; it does not export every request |
 | llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
+| magentic | `magentic` 0.41.1 | asks: answer, stream, structure |
 | mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
 | mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error |
 | mlflow.genai.evaluate | `mlflow` 3.17.2 | its spans: messages, tokens, cost; scores stay in MLflow |
 | Open WebUI | requests written by hand | models, stream, titles; images and files are a 400 on models of text |
+| openai: helpers | `openai` 3.57.0 | raw responses, `stream()`, `parse()`, `aiohttp`, timeouts, `allowed_tools` |
+| opentelemetry-instrumentation-openai-agents-v2 | 0.1.0 | its spans: tree, error; Python objects as messages |
+| openevals | `openevals` 0.2.2 | asks as a judge: structure |
 | opencode | `opencode-ai` 1.18.33 | asks: answer, stream, thread |
 | pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
 | promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
 | pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
+| Respan | `respan-tracing` 2.24.0 | its spans: tree, chat, thread, user |
 | Spring AI | 2.0, by its documentation | its spans, written by hand: tree, tokens, thread, tools; no messages |
 | verifiers | `verifiers` 0.4.0 | its evaluation client asks all three interfaces: answer, stream, error |
 | VoltAgent | `@voltagent/core` 2.10.0 | asks: answer, stream, tools, structure, error |

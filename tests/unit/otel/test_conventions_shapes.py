@@ -239,6 +239,20 @@ def test_agents_of_traceloop_say_what_their_function_was_given_and_gave() -> Non
     assert (agent.agent_name, agent.input_messages, agent.output_messages) == ("clerk", HELLO, HI)
 
 
+def test_ax_tells_tokens_in_an_event_and_a_tool_by_its_name() -> None:
+    usage = event_of("gen_ai.usage", {"gen_ai.usage.input_tokens": 56, "gen_ai.usage.output_tokens": 30})
+    agent = seen(span_of({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}, events=[usage]))
+    assert (agent.input_tokens, agent.output_tokens) == (56, 30)
+    tool = seen(span_of({"tool.name": "add"}, events=[event_of("gen_ai.tool.message", {"name": "add"})]))
+    assert (tool.operation_name, tool.tool_name) == ("execute_tool", "add")
+
+
+def test_a_function_of_traceloop_without_arguments_was_asked_nothing() -> None:
+    entity = {"traceloop.entity.input": '{"args":[],"kwargs":{}}', "traceloop.entity.output": '"hi"'}
+    agent = of({"traceloop.span.kind": "workflow", "traceloop.entity.name": "clerk", **entity})
+    assert (agent.input_messages, agent.output_messages) == ([], HI)
+
+
 @pytest.mark.parametrize("kind", ["agent_run", "model_generation", "model_step"])
 def test_mastra_tells_what_agents_and_their_turns_said(kind: str) -> None:
     asked: Any = {"agent_run": "hello", "model_step": HELLO_OF_AI}.get(kind, {"messages": HELLO_OF_AI})

@@ -120,6 +120,73 @@ def test_tools_below_the_request() -> None:
     assert orjson.loads(agent.tool_definitions or "") == [{"name": "add", "parameters": {}}]
 
 
+def test_what_a_model_called_is_a_tool_below_its_request() -> None:
+    """AgentOps sets the kind of these spans to an object, which the OpenTelemetry SDK drops."""
+    called = {"tool.name": "add", "tool.parameters": text({"a": 1}), "tool.call.id": "c1", "tool.call.type": "function"}
+    agent = seen(span_of(called, scope="agentops.instrumentation.providers.openai.wrappers.chat"))
+    assert (agent.operation_name, agent.tool_name, agent.tool_call_id) == ("execute_tool", "add", "c1")
+    assert agent.tool_call_arguments == '{"a":1}'
+
+
+def test_messages_and_tools_of_future_agi_are_numbered() -> None:
+    asked = "gen_ai.input.messages."
+    called = "gen_ai.output.messages.0.message.tool_calls.0.tool_call."
+    attributes = {
+        "gen_ai.span.kind": "LLM",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.parameters": text({"temperature": 0.5}),
+        asked + "0.message.role": "system",
+        asked + "0.message.content": "be brief",
+        asked + "1.message.role": "user",
+        asked + "1.message.content": "hello",
+        called + "id": "c1",
+        called + "function.name": "add",
+        called + "function.arguments": text({"a": 1}),
+        "gen_ai.tool.definitions.0.type": "function",
+        "gen_ai.tool.definitions.0.tool.json_schema": text(TOOL),
+        "gen_ai.usage.input_tokens": 12,
+        "gen_ai.usage.input_tokens.cache_read": 4,
+        "input.value": "be brief",
+        "output.value": 'Function: add({"a": 1})',
+        "session.id": "s1",
+        "user.id": "ann",
+    }
+    agent = seen(span_of(attributes))
+    assert agent.input_messages == [{"role": "system", "parts": [{"type": "text", "content": "be brief"}]}, *HELLO]
+    (answer,) = agent.output_messages
+    assert answer["parts"] == [{"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}]
+    assert orjson.loads(agent.tool_definitions or "") == [TOOL]
+    assert (agent.operation_name, agent.request_temperature, agent.cache_read_input_tokens) == ("chat", 0.5, 4)
+    start, _ = call_of(attributes)
+    assert (start.thread_id, start.user) == ("s1", "ann")
+
+
+def test_a_function_of_honeyhive_has_what_it_was_given_and_gave() -> None:
+    attributes = {
+        "honeyhive.session_id": "s1",
+        "honeyhive_event_type": "tool",
+        "honeyhive_inputs.city": "Paris",
+        "honeyhive_outputs.result": "18 degrees",
+        "honeyhive_user_properties.user_id": "ann",
+    }
+    start, end = call_of(attributes)
+    assert (orjson.loads(start.inputs), orjson.loads(end.output or "")) == ({"city": "Paris"}, "18 degrees")
+    assert (start.thread_id, start.user) == ("s1", "ann")
+
+
+def test_threads_customers_and_metadata_of_respan() -> None:
+    start, _ = call_of(
+        {
+            "traceloop.span.kind": "workflow",
+            "respan.threads.thread_identifier": "s1",
+            "respan.customer_params.customer_identifier": "ann",
+            "respan.metadata.plan": "x",
+        }
+    )
+    assert (start.thread_id, start.user) == ("s1", "ann")
+    assert orjson.loads(start.attributes)["metadata"] == {"plan": "x"}
+
+
 def test_contexts_of_a_search_are_kept() -> None:
     contexts = [{"document_id": "d1", "content": "warm"}]
     start, _ = call_of({"langwatch.span.type": "rag", "langwatch.rag_contexts": text(contexts)})

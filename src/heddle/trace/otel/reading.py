@@ -16,6 +16,7 @@ from heddle.trace.otel.conventions.convention import (
     Rows,
     SpanContext,
     fill,
+    nest_attributes,
     offer,
     read_context,
     select_context,
@@ -386,8 +387,13 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
 def _step_value(span: OtelSpan, plan: _Plan, place: int) -> Any:
     """What a step without messages was given (0) or gave (1), as far as a convention says where that stands."""
     pairs = ((one, pair) for one, _ in plan.known for pair in (one.tool, *one.steps) if pair is not None)
-    told = ((one, span.attributes.get(pair[place])) for one, pair in pairs)
+    told = ((one, _value_at(span.attributes, pair[place])) for one, pair in pairs)
     return next((one.value_of(value) for one, value in told if value is not None), None)
+
+
+def _value_at(attributes: Json, key: str) -> Any:
+    """The value of an attribute, or the subtree below a key that ends with a dot."""
+    return nest_attributes(attributes, key) if key.endswith(".") else attributes.get(key)
 
 
 def _unquoted(key: str, value: Any, tree: Json) -> Any:

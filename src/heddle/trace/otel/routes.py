@@ -175,6 +175,9 @@ _API: dict[str, Any] = {"response_model": OTelExportRes, "openapi_extra": export
 @router.post("/otel/v1/traces", **_API)
 @router.post("/agents/otel/v1/traces", **_API)
 @router.post("/api/otel/v1/traces", **_API)  # LangWatch
+@router.post("/opentelemetry/v1/traces", **_API)  # HoneyHive
+@router.post("/tracer/v1/traces", **_API)  # Future AGI
+@router.post("/v2/traces", **_API)  # Respan
 @hot
 @local
 async def otel_traces(request: Request, caller: Writer, state: StateDep) -> Response:

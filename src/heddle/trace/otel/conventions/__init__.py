@@ -16,7 +16,16 @@ from heddle.trace.otel.conventions.frameworks import (
 )
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.google import ADK, GENKIT
-from heddle.trace.otel.conventions.platforms import AGENTOPS, BRAINTRUST, DEEPEVAL, LAMINAR, LANGWATCH, PROMPTFOO
+from heddle.trace.otel.conventions.platforms import (
+    AGENTOPS,
+    BRAINTRUST,
+    DEEPEVAL,
+    FUTURE_AGI,
+    HONEYHIVE,
+    LAMINAR,
+    LANGWATCH,
+    PROMPTFOO,
+)
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 from heddle.trace.otel.conventions.rag import HAYSTACK, LLAMA_INDEX
 
@@ -26,6 +35,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     VOLTAGENT,
     SPRING_AI,
     OPENLLMETRY,
+    FUTURE_AGI,
     OPENINFERENCE,
     LOGFIRE,
     MLFLOW,
@@ -46,6 +56,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     PROMPTFOO,
     DEEPEVAL,
     BRAINTRUST,
+    HONEYHIVE,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

@@ -64,7 +64,7 @@ class Convention:
     """The attributes of what a tool, or a step without messages, was given and gave; `messages` is not asked about
     spans of tools then."""
     steps: tuple[tuple[str, str], ...] = ()
-    """More of these pairs, of steps without messages."""
+    """More of these pairs, of steps without messages; a key that ends with a dot is a subtree."""
     value_of: Callable[[Any], Any] = parse_json
     """What a value of these pairs says."""
     derive: Callable[[OtelSpan, AgentSpan], None] | None = None

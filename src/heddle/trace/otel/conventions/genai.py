@@ -117,16 +117,18 @@ EVENTS = {
     DETAILS: "",
 }
 """Events of which messages are read, and whose; those with details name roles themselves."""
+_USAGE = "gen_ai.usage"
+"""The event in which Ax has tokens."""
 
 _PROXIED = "metadata.user_api_key_hash"
 
 
 def _derive(span: OtelSpan, into: AgentSpan) -> None:
     for event in span.events:
-        if event.name == DETAILS:
+        if event.name in (DETAILS, _USAGE):
             fill_from(FIELDS, event.attributes, into)
         elif event.name in EVENTS and into.operation_name is None:
-            into.operation_name = "chat"
+            into.operation_name = "chat" if into.tool_name is None else "execute_tool"
         elif event.name in _OF_A_REQUEST and into.operation_name not in _KNOWN:
             # NeMo Guardrails names the task that asks.
             into.operation_name = "chat"
@@ -342,7 +344,7 @@ def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
         offer(into, "tool_call_result", to_json_text(_bare(came)))
         return
     # LlamaIndex's models have messages beside the step that they are.
-    if given and INPUT not in values:
+    if given and INPUT not in values and arguments_of(parse_json(given)) != {}:
         offer(into, "input_messages", [text_message("user", _said(given))])
     if came and OUTPUT not in values:
         offer(into, "output_messages", [text_message("assistant", _said(came))])
@@ -387,7 +389,10 @@ def _operation_of_openllmetry(values: Json) -> str | None:
 OPENLLMETRY = Convention(
     "openllmetry",
     {
-        "conversation_id": tuple(_PROPERTIES + name for name in ("session_id", "thread_id", "conversation_id")),
+        "conversation_id": (
+            *(_PROPERTIES + name for name in ("session_id", "thread_id", "conversation_id")),
+            *("respan.threads.thread_identifier", "respan.sessions.session_identifier"),
+        ),
         "finish_reasons": ("gen_ai.completion.0.finish_reason",),
     },
     more=(
@@ -405,13 +410,17 @@ OPENLLMETRY = Convention(
     ),
     prefixes=("gen_ai.prompt.", "gen_ai.completion.", *_FUNCTIONS),
     context={
-        "user": (*(_PROPERTIES + name for name in ("user_id", "userId", "user")), "gen_ai.user", "llm.user"),
-        "metadata": (_PROPERTIES,),
+        "user": (
+            *(_PROPERTIES + name for name in ("user_id", "userId", "user")),
+            *("gen_ai.user", "llm.user", "respan.customer_params.customer_identifier"),
+        ),
+        "metadata": (_PROPERTIES, "respan.metadata."),
     },
     derive=_derive_openllmetry,
     messages=_messages_of_openllmetry,
 )
-"""OpenLLMetry (Traceloop): workflows and tasks, and the shape its model instrumentations had until 2025.
+"""OpenLLMetry (Traceloop): workflows and tasks, and the shape its model instrumentations had until 2025. Respan's SDK
+is built on it, and names threads and customers itself.
 
 Its newer model spans follow the GenAI conventions. The older ones number their messages (`gen_ai.prompt.0.content`,
 `gen_ai.completion.0.tool_calls.0.name`), tell the operation by `llm.request.type` and the tools by

@@ -1,4 +1,4 @@
-"""Platforms that observe or evaluate programs: Laminar, LangWatch, AgentOps, promptfoo, DeepEval, Braintrust."""
+"""Platforms that observe or evaluate: Laminar, LangWatch, AgentOps, promptfoo, DeepEval, Braintrust, and others."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ from heddle.trace.otel.conventions.convention import (
     to_json_text,
     to_text,
 )
+from heddle.trace.otel.conventions.products import read_numbered, read_numbered_tools
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.conversation.messages import read_answer, read_request
 from heddle.wire.conversation.parts import arguments_of, as_object, first_of, parse_json
@@ -135,7 +136,9 @@ def _called_with(told: Any) -> Any:
 
 def _derive_agentops(span: OtelSpan, into: AgentSpan) -> None:
     """The span's kind as an operation; the name of the function is the tool's or the agent's."""
-    kind = str(span.attributes.get(_OPS_KIND)).rpartition(".")[2].lower()
+    # Its instrumentations set the kind of their tools to an object, which the OpenTelemetry SDK drops.
+    assumed = "tool" if into.tool_name is not None else None
+    kind = str(span.attributes.get(_OPS_KIND, assumed)).rpartition(".")[2].lower()
     offer(into, "operation_name", OPERATIONS.get(kind))
     offer_name(into, to_text(span.attributes.get(_OPS_NAME)))
 
@@ -153,6 +156,7 @@ AGENTOPS = Convention(
     {"tool_name": ("tool.name",), "tool_call_id": ("tool.call.id",)},
     more=(_OPS_KIND, _OPS_NAME, "tool.call.type", _OPS + "session.end_state", *_OPS_TOOL[0][1], *_OPS_TOOL[1][1]),
     marks=frozenset({_OPS_KIND}),
+    scopes=("agentops",),
     context={"tags": (_OPS + "tags",)},
     roots=frozenset({"agentops"}),
     steps=tuple((f"{_OPS}{kind}.input", f"{_OPS}{kind}.output") for kind in _OPS_STEPS),
@@ -289,4 +293,58 @@ BRAINTRUST = Convention(
 """Braintrust: `braintrust.*` of spans that are made by hand or by its SDKs, objects as JSON text or as attributes.
 
 Tokens: `metrics` of a request to a model, cached tokens inside; sums of other spans are not read.
+"""
+
+
+_FI_KIND, _FI_SETTINGS = "gen_ai.span.kind", "gen_ai.request.parameters"
+_FI_INPUT, _FI_OUTPUT, _FI_TOOLS = (
+    f"gen_ai.{name}." for name in ("input.messages", "output.messages", "tool.definitions")
+)
+
+
+def _derive_future_agi(span: OtelSpan, into: AgentSpan) -> None:
+    """The kind as an operation, parameters."""
+    offer(into, "operation_name", OPERATIONS.get(str(span.attributes.get(_FI_KIND)).lower()))
+    fill_from(PARAMETERS, as_object(span.attributes.get(_FI_SETTINGS)), into)
+
+
+def _messages_future_agi(span: OtelSpan, into: AgentSpan) -> None:
+    """Numbered messages and tools."""
+    offer(into, "input_messages", read_numbered(span.attributes, _FI_INPUT, "user"))
+    offer(into, "output_messages", read_numbered(span.attributes, _FI_OUTPUT, "assistant"))
+    offer(into, "tool_definitions", read_numbered_tools(span.attributes, _FI_TOOLS))
+
+
+FUTURE_AGI = Convention(
+    "future_agi",
+    {
+        "cache_read_input_tokens": ("gen_ai.usage.input_tokens.cache_read", "gen_ai.usage.cache_read_tokens"),
+        "cache_creation_input_tokens": ("gen_ai.usage.input_tokens.cache_write", "gen_ai.usage.cache_write_tokens"),
+    },
+    more=(_FI_KIND, _FI_SETTINGS),
+    prefixes=(_FI_INPUT, _FI_OUTPUT, _FI_TOOLS),
+    derive=_derive_future_agi,
+    messages=_messages_future_agi,
+)
+"""Future AGI (traceAI): OpenInference with GenAI names, such as `gen_ai.input.messages.0.message.role`.
+
+Tokens: inside, as OpenInference has them.
+"""
+
+
+_HH_KIND, _HH_INPUTS, _HH_OUTPUTS = "honeyhive_event_type", "honeyhive_inputs.", "honeyhive_outputs."
+
+HONEYHIVE = Convention(
+    "honeyhive",
+    {"conversation_id": ("honeyhive.session_id",)},
+    more=(_HH_KIND, "honeyhive.project", "honeyhive.source", "honeyhive_duration_ms"),
+    prefixes=(_HH_INPUTS, _HH_OUTPUTS),
+    context={"user": ("honeyhive_user_properties.user_id",), "metadata": ("honeyhive_metadata.",)},
+    steps=((_HH_INPUTS, _HH_OUTPUTS + "result"), (_HH_INPUTS, _HH_OUTPUTS)),
+)
+"""HoneyHive: functions that are decorated; models are traced by OpenInference or OpenLLMetry beside it.
+
+Every function is a `tool` unless its decorator names another type, so the type says nothing about what it does.
+
+Tokens: as those libraries count them.
 """

@@ -68,10 +68,8 @@ def _derive_openinference(span: OtelSpan, into: AgentSpan) -> None:
 def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
     """Numbered messages; without them what the span says of its input and output."""
     values = span.attributes
-    if tools := _inner(nest_attributes(values, "llm.tools."), "tool"):
-        found = [parse_json(one["json_schema"]) for one in tools if "json_schema" in one]
-        offer(into, "tool_definitions", as_text(found) if found else None)
-    came, went = (_numbered(values, f"llm.{kind}_messages.", role) for kind, role in _ROLES.items())
+    offer(into, "tool_definitions", read_numbered_tools(values, "llm.tools."))
+    came, went = (read_numbered(values, f"llm.{kind}_messages.", role) for kind, role in _ROLES.items())
     offer(into, "input_messages", _fill_empty(came, lambda: read_request(values.get(_OI_INPUT))))
     offer(into, "output_messages", _fill_empty(went, lambda: read_answer(values.get(_OI_OUTPUT))))
     if into.operation_name == "execute_tool":
@@ -87,7 +85,15 @@ def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
         into.output_messages = found or read_answer(text_of)
 
 
-def _numbered(values: Json, prefix: str, role: str) -> list[Json]:
+def read_numbered_tools(values: Json, prefix: str) -> str | None:
+    """The definitions of tools at numbered keys below a prefix, such as `llm.tools.0.tool.json_schema`."""
+    tools = _inner(nest_attributes(values, prefix), "tool")
+    found = [parse_json(one["json_schema"]) for one in tools if "json_schema" in one]
+    return as_text(found) if found else None
+
+
+def read_numbered(values: Json, prefix: str, role: str) -> list[Json]:
+    """Messages at numbered keys below a prefix, such as `llm.input_messages.0.message.content`."""
     records = [one for one in objects(nest_attributes(values, prefix)) if isinstance(one.get("message"), dict)]
     return join_calls([_message(one, role) for one in records])
 
