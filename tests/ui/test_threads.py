@@ -157,3 +157,24 @@ def test_empty_lists_teach(page: Page, project: str) -> None:
     expect(page.get_by_role("heading", name="No agents yet")).to_be_visible()
     page.goto(f"/{project}/weave/agents/conversations/nobody")
     expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()
+
+
+def test_numbers_that_a_number_would_round(page: Page, wire: Wire) -> None:
+    """Values keep their digits; counts and scores are reckoned with, whatever a client sent."""
+    huge = 2**60 + 1
+    chats = Chats(wire)
+    call = chats.call({"messages": [{"role": "user", "content": "Hi"}]}, {"id": huge}, "huge", tokens=huge)
+    chats.send()
+    run = {"project_id": wire.project, "id": str(uuid.uuid4()), "trace_id": str(uuid.uuid4()), "attributes": {}}
+    run |= {"op_name": "Evaluation.evaluate", "inputs": {"self": "exam"}, "summary": {}}
+    run |= {"started_at": "2026-11-01T10:00:00Z", "ended_at": "2026-11-01T10:00:01Z"}
+    run |= {"output": {"exact": {"mean": huge}, "model_latency": {"mean": huge}}}
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": [run]}).status_code == 200
+    page.goto(f"/{wire.project}/weave/threads/huge")
+    expect(page.get_by_text("Turn 1", exact=True)).to_be_visible()
+    page.goto(f"/{wire.project}/weave/evaluations")
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.goto(f"/{wire.project}/weave/evaluations/{run['id']}")
+    expect(page.get_by_role("heading", name="Gate in CI")).to_be_visible()
+    page.goto(f"/{wire.project}/r/call/{call}")
+    expect(page.get_by_text(str(huge)).first).to_be_visible()

@@ -1,6 +1,6 @@
 // Talking to the server: the public API, streams of lines and of events, and data that follows an address.
 import { computed, effect, onCleanup, signal } from "./dom.js";
-import { parseJson } from "./exactjson.js";
+import { parseJson, rounded } from "./exactjson.js";
 import { config, projectId } from "./router.js";
 
 const ASK_EVERY = 2000;
@@ -72,11 +72,22 @@ function reasonOf(text, answer) {
   }
 }
 
+/** The answers with values that are shown, copied or stored again. All others hold figures to reckon with. */
+const EXACT = ["/calls/stream_query", "/call/read", "/table/query", "/obj/read"];
+
+function parseAnswer(path, text) {
+  if (!EXACT.includes(path)) return JSON.parse(text);
+  const answer = parseJson(text);
+  const call = answer.call ?? answer;
+  if (call.summary) call.summary = rounded(call.summary);
+  return answer;
+}
+
 /** GET a JSON answer. */
-export const get = async (path, abort) => parseJson(await (await request("GET", path, undefined, abort)).text());
+export const get = async (path, abort) => JSON.parse(await (await request("GET", path, undefined, abort)).text());
 
 /** POST a body, and the JSON answer. */
-export const post = async (path, body, abort) => parseJson(await (await request("POST", path, body, abort)).text());
+export const post = async (path, body, abort) => parseAnswer(path, await (await request("POST", path, body, abort)).text());
 
 /** The same with the id of the open project in the body, as the trace routes want it. */
 export const postProject = (path, body = {}, abort) => post(path, { project_id: projectId(), ...body }, abort);
@@ -91,7 +102,7 @@ export const storeObject = async (name, val, more = {}) =>
 /** Any method with a JSON answer (null for an empty one). */
 export async function send(method, path, body, abort) {
   const text = await (await request(method, path, body, abort)).text();
-  return text ? parseJson(text) : null;
+  return text ? JSON.parse(text) : null;
 }
 
 /** All objects of a line stream (JSONL), read as they come; `onBatch` gets each batch of new ones. */
@@ -104,7 +115,7 @@ export async function lines(path, body, onBatch, abort) {
     const { value, done } = await reader.read();
     const texts = (rest + (value ?? "")).split("\n");
     rest = done ? "" : texts.pop();
-    const batch = texts.filter(Boolean).map(parseJson);
+    const batch = texts.filter(Boolean).map((text) => parseAnswer(path, text));
     all.push(...batch);
     if (batch.length) onBatch?.(batch, all);
     if (done) return all;
@@ -127,7 +138,7 @@ export async function* events(path, body, abort) {
     for (const block of blocks) {
       const data = block.split("\n").filter((text) => text.startsWith("data:")).map((text) => text.slice(5).trim());
       if (data.join("") === "[DONE]") return;
-      if (data.length) yield parseJson(data.join("\n"));
+      if (data.length) yield JSON.parse(data.join("\n"));
     }
   }
 }

@@ -15,3 +15,11 @@ export function parseJson(text) {
 function exactly(_key, value, { source }) {
   return typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value;
 }
+
+/** A value with numbers alone, to reckon with: JavaScript cannot add a BigInt to a number. */
+export function rounded(value) {
+  if (typeof value === "bigint") return Number(value);
+  if (Array.isArray(value)) return value.map(rounded);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, rounded(item)]));
+}

@@ -1,6 +1,7 @@
 // Evaluation runs as pages show them: what was evaluated, of which model, on which data, and what it came to.
 import { h } from "./dom.js";
 import { get, lines, postProject, stored } from "./data.js";
+import { rounded } from "./exactjson.js";
 import { duration, money, nameOf, number, parseRef, percent, secondsBetween } from "./format.js";
 import { problemText } from "./problem.js";
 import { link, path, projectId } from "./router.js";
@@ -56,7 +57,7 @@ export async function loadRuns({ filter = {}, limit = 200, offset = 0, query = u
     undefined,
     abort,
   );
-  return calls.map((call) => runOf(call, about));
+  return calls.map((call) => runOf({ ...call, output: rounded(call.output) }, about));
 }
 
 /** A run from its call. */
