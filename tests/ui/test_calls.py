@@ -92,7 +92,7 @@ def row(page: Page, number: int) -> Locator:
 
 def counted(page: Page, number: int) -> Locator:
     """The count beside the title."""
-    return page.get_by_role("status", name=f"{number} calls", exact=True)
+    return page.get_by_role("status", name="1 call" if number == 1 else f"{number} calls", exact=True)
 
 
 def open_calls(page: Page, project: str, search: str = "") -> None:
