@@ -101,7 +101,10 @@ def test_a_purge_of_a_project_leaves_the_jobs_that_are_open(tmp_path: Path) -> N
 
 
 def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
-    """A purge came between the look and the write: the rows stayed, and an optimizer step was a 500."""
+    """A purge came between the look and the write: the rows stayed, and an optimizer step was a 500.
+
+    So did responses that were being made of what was removed.
+    """
 
     async def work(store: ControlGroups) -> None:
         tinker, queue, models = store.tinker, store.tinker_requests, store.train_models
@@ -111,7 +114,13 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
         saved = SavedRow(
             path="p", run_id="gone", kind="sampler", step=1, bytes=1, user_metadata=None, expires_at=None, created_at=1
         )
+        answer = ResponseRow(
+            id="r", owner=PROJECT, thread_id="t", status="completed", body={"output": []}, input=[], created_at=1
+        )
         for stored in (
+            store.responses.store(replace(answer, previous_id="gone"), None),
+            store.responses.store(answer, "gone"),
+            store.responses.add(replace(answer, previous_id="gone"), 9),
             tinker.add_run(made, asked),
             tinker.add_sampler(SamplerRow(id="s", session_id="gone", base_model="base", path=None)),
             tinker.add_saved(saved),
@@ -129,6 +138,7 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
             await tinker.saved_of(["gone"]),
             await queue.find("r"),
             await store.train_jobs.find("r"),
+            await store.responses.find(PROJECT, "r"),
         )
         assert not any((*left, await models.checkpoints("gone"), await models.logs("gone")))
 
