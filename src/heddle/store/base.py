@@ -167,6 +167,9 @@ class CallStore(Protocol):
         All of it is one transaction.
         """
 
+    async def add_missing(self, starts: Sequence[Start], ends: Sequence[End]) -> int:
+        """Store the halves that their calls lack, of deleted calls none; returns of how many calls one was stored."""
+
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
 
