@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from heddle import aio
 from heddle.auth import Caller
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, StorageFull
 from heddle.inference.engine.base import AdapterRef
@@ -319,11 +320,21 @@ class Adapters:
             )
             try:
                 yield version
-                await self._table.add(version.row)
             except BaseException:
                 await asyncio.shield(self.discard(version))
                 raise
-            self._keep(version)
+            await aio.finish(self._store(version))
+
+    async def _store(self, version: Version) -> None:
+        """Offer a version; the folder of one that was not stored goes."""
+        try:
+            await self._table.add(version.row)
+        except Exception:
+            # It is stored all the same where only the answer to that was lost.
+            if version.row not in await self._table.all():
+                await self.discard(version)
+            raise
+        self._keep(version)
 
     def _refuse_trainable(self, address: Address) -> None:
         steps = self._versions.get(address.key, {})

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.auth import LOCAL
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, Unavailable
 from heddle.inference.adapters import FOLDER, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.inference import AdapterRow
@@ -82,6 +82,38 @@ def test_a_version_that_fails_leaves_nothing_and_a_start_sweeps(tmp_path: Path, 
     (tmp_path / FOLDER / ".new-left").mkdir()
     asyncio.run(adapters.open("base"))
     assert folders(tmp_path) == set()
+
+
+@pytest.mark.parametrize("error", [Unavailable("the answer to the commit was lost"), None])
+def test_a_version_that_was_stored_keeps_its_files(tmp_path: Path, source: Path, error: Exception | None) -> None:
+    """Without the answer to the commit, as when the server stopped, the row stayed and its folder went."""
+
+    class Lost(MemoryExecutor):
+        """Commits, and then the answer is lost or nobody waits for it any more."""
+
+        async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+            done = await super().write(work, size)
+            if error is not None:
+                raise error
+            adding.cancel()
+            await asyncio.sleep(0)
+            return done
+
+    rows = AdapterRows(Lost())
+
+    async def add() -> None:
+        async with Adapters(rows, tmp_path).adding(ADDRESS, source, "base", "me", next_step=False):
+            pass
+
+    async def main() -> list[AdapterRow]:
+        nonlocal adding
+        adding = asyncio.create_task(add())
+        with pytest.raises(asyncio.CancelledError if error is None else Unavailable):
+            await adding
+        return await rows.all()
+
+    adding: asyncio.Task[None]
+    assert {Path(row.folder).name for row in asyncio.run(main())} == folders(tmp_path) != set()
 
 
 def checkpoint(data: Path, step: int) -> str:
