@@ -1,7 +1,7 @@
 """What is made of what was there: versions behind the newest one, chains of responses; and purges that wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +96,30 @@ def test_a_purge_of_a_project_leaves_the_jobs_that_are_open(tmp_path: Path) -> N
             name for name in ("own", "waits", "done", "other", "came") if await store.eval_jobs.find("team/one", name)
         ]
         assert found == ["own", "waits", "came"]
+
+    run(tmp_path, work)
+
+
+def test_of_jobs_that_come_at_once_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    """Two improvements of one model, both of which had found no other, were queued."""
+
+    def refuse_second(open_jobs: Sequence[JobRow]) -> None:
+        if open_jobs:
+            raise Conflict(open_jobs[0].id)
+
+    async def work(store: ControlGroups) -> None:
+        def job(name: str, kind: str, project: str) -> JobRow:
+            return JobRow(id=name, kind=kind, project_id=project, body={}, caller={}, created_at=0)
+
+        for other in (job("kind", "replay", "team/one"), job("project", "improve", "team/two")):
+            await store.eval_jobs.add(other, 9)
+        rows = [job(name, "improve", "team/one") for name in ("first", "second")]
+        found = await asyncio.gather(
+            *(store.eval_jobs.add(row, 9, refuse_second) for row in rows), return_exceptions=True
+        )
+        assert isinstance(found[0], JobRow) and isinstance(found[1], Conflict) and str(found[1]) == "first"
+        assert await store.eval_jobs.add(rows[0], 9, refuse_second) == found[0]
+        assert await store.eval_jobs.find("team/one", "second") is None
 
     run(tmp_path, work)
 

@@ -398,13 +398,13 @@ class Adapters:
             self._aside.pop((key, row.step), None)
             self._keep(version)
 
-    async def point(self, key: AdapterKey, step: int) -> None:
-        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound."""
+    async def point(self, key: AdapterKey, step: int, instead_of: int | None = None) -> None:
+        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound, Conflict."""
         async with self._pointing:
             await self.look()
             if step not in self._versions.get(key, {}):
                 raise NotFound(f"{key[2]}@{step} is not served by this server")
-            await self._table.point(key, step)
+            await self._table.point(key, step, instead_of)
             self._latest[key] = step
 
     async def pointed(self, key: AdapterKey) -> int | None:

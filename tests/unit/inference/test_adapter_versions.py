@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.auth import LOCAL
-from heddle.errors import InvalidRequest, Unavailable
+from heddle.errors import Conflict, InvalidRequest, Unavailable
 from heddle.inference.adapters import FOLDER, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.inference import AdapterRow
@@ -158,6 +158,23 @@ def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> 
         and [row.name for row in asyncio.run(rows.all())] == ["tuned"]
         and asyncio.run(rows.pointers()) == {}
     )
+
+
+def test_a_name_is_pointed_elsewhere_only_from_the_step_that_it_means(tmp_path: Path) -> None:
+    adapters, key = Adapters(table(), tmp_path), ("team", "project", "policy")
+
+    async def work() -> None:
+        for step in range(3):
+            await adapters.offer(step_of(tmp_path, step), nothing)
+        with pytest.raises(Conflict):
+            await adapters.point(key, 1, instead_of=0)
+        await adapters.point(key, 0)
+        await adapters.point(key, 1, instead_of=0)
+        with pytest.raises(Conflict, match="'policy' does not mean step 0 any more"):
+            await adapters.point(key, 2, instead_of=0)
+        assert await adapters.pointed(key) == 1
+
+    asyncio.run(work())
 
 
 def test_a_name_has_a_step_while_another_server_publishes_one(tmp_path: Path) -> None:
