@@ -229,15 +229,21 @@ class Batch:
         self, change: Change, found: Mapping[Key, Sequence[Stored]], waiting: Mapping[Key, Waiting]
     ) -> None:
         """Take the halves that are neither here nor among what is `found` or `waiting`; none of deleted calls."""
-        for half in (*change.starts, *change.ends):
-            key, mine = (half.project, half.id), self.starts if isinstance(half, Start) else self.ends
+        halves: list[Half] = [*change.starts, *change.ends]
+        for half in halves:
+            key = half.project, half.id
             rows = found.get(key, ())
             live = [row for row in rows if not row.deleted_at]
+            is_here = key in (self.starts if isinstance(half, Start) else self.ends)
             is_stored = any(isinstance(half, Start) or row.end is not None for row in live)
             waits = key in waiting and type(waiting[key].half) is type(half)
-            if key not in mine and not (is_stored or waits or any(row.deleted_at > 0 for row in rows)):
-                mine[key] = half  # type: ignore[assignment]
-                change.added.add(key)
+            if is_here or is_stored or waits or any(row.deleted_at > 0 for row in rows):
+                continue
+            change.added.add(key)
+            if isinstance(half, Start):
+                self.starts[key] = half
+            else:
+                self.ends[key] = half
 
     def single(self) -> dict[Key, Half]:
         """The halves whose other half is not here."""
