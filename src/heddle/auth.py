@@ -213,6 +213,7 @@ class Authenticator:
         self._sessions = sessions
         self.needs_key = needs_key
         self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
+        self._changes = 0
         self._used: dict[str, tuple[int, str]] = {}
         self._has_keys = False
         self._asked = 0.0
@@ -235,10 +236,12 @@ class Authenticator:
 
     def forget(self) -> None:
         """Believe nothing any more that the stores said before, as a session or a key has just ended here."""
+        # What was asked before must not be believed, either.
+        self._changes += 1
         self._known.clear()
 
     async def _look_up(self, entry: str) -> tuple[float, Caller | NotAuthenticated]:
-        is_session, now = entry.startswith("session "), times.now()
+        is_session, now, changes = entry.startswith("session "), times.now(), self._changes
         if is_session:
             row = await self._sessions.find(entry.removeprefix("session "), now)
         else:
@@ -254,7 +257,9 @@ class Authenticator:
             self._used[row.id] = (now, ADDRESS.get())
         if len(self._known) >= self.MOST_ENTRIES:
             self._known.clear()
-        kept = self._known[entry] = (time.monotonic() + self.BELIEVED_SECONDS, found)
+        kept = (time.monotonic() + self.BELIEVED_SECONDS, found)
+        if changes == self._changes:
+            self._known[entry] = kept
         return kept
 
     async def _explain(self, reason: str) -> str:

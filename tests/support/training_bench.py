@@ -48,9 +48,10 @@ class Host:
         assert base_model == "tiny" and user == "somebody"
         self.offered[policy, step] = folder
 
-    async def point(self, policy: PolicyName, step: int) -> None:
+    async def point(self, policy: PolicyName, step: int, instead_of: int | None = None) -> None:
         await self._before("point")
         assert (policy, step) in self.offered
+        assert instead_of is None
         self.pointers[policy] = step
 
     async def latest(self, policy: PolicyName) -> int | None:

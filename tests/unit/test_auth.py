@@ -189,6 +189,22 @@ def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: py
         asyncio.run(gate.authenticate({b"authorization": BASIC}))
 
 
+def test_what_was_asked_before_a_key_was_revoked_is_not_believed() -> None:
+    class Late(Rows):
+        """The key is revoked between the read and its answer."""
+
+        async def find(self, hashed: str) -> Row | None:
+            found = await super().find(hashed)
+            self.rows[hashed] = replace(Row(), trouble="was revoked")
+            gate.forget()
+            return found
+
+    gate = Authenticator(Late(), needs_key=True, sessions=Sessions(None))
+    assert asyncio.run(gate.authenticate({b"authorization": BASIC})).user == "ann"
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        asyncio.run(gate.authenticate({b"authorization": BASIC}))
+
+
 def caller(*grants: str) -> Caller:
     """Somebody with roles."""
     return Caller("ann", tuple(map(Grant.parse, grants)))

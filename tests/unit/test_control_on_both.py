@@ -476,6 +476,10 @@ async def small_groups(store: ControlGroups) -> list[Any]:
     found += [await store.monitor_waits.due(5, 10), await store.monitor_waits.next_due()]
     await store.monitor_waits.remove(waits[:2])
     found.append(await store.monitor_waits.due(5, 10))
+    # One that was read before the same call ended again.
+    await store.monitor_waits.put([dataclasses.replace(waits[2], due_at=9)], lambda _: None)
+    await store.monitor_waits.remove([waits[2]])
+    assert await store.monitor_waits.next_due() == 9
     await store.projects.set_retention(_P, 7, "me")
     await store.projects.make(_P, "said")
     found += [await store.projects.with_retention(), await store.projects.description(_P)]

@@ -106,6 +106,39 @@ def test_chunks_that_a_purge_once_left_do_not_become_those_of_a_new_table(tmp_pa
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("step", ["_redacted", "put"])
+def test_nothing_is_made_of_a_table_that_goes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A purge came in between: the new table lacked rows, or had those of another table that had got the number."""
+
+    async def work(store: SqliteStore) -> None:
+        base, other = NAMES[:3], NAMES[5:8]
+        await store.tables.create("p", digest_of(base), base, {})
+        owner = store.tables if step == "_redacted" else store.tables._row_texts
+        original = getattr(owner, step)
+
+        async def go_first(*given: Any) -> Any:
+            monkeypatch.undo()
+
+            def remove(connection: sa.Connection) -> None:
+                for table in (stored_rows.table_chunks, stored_rows.tables):
+                    connection.execute(table.delete())
+
+            await store.tables._executor.write(remove)
+            await store.tables.create("q", digest_of(other), other, {})
+            return await original(*given)
+
+        monkeypatch.setattr(owner, step, go_first)
+        pieces, _ = table_rows.apply_edits(3, [Edit("append", row="last")])
+        with pytest.raises(NotFound):
+            await store.tables.derive("p", digest_of(base), pieces, {})
+        for names in (base, other):
+            assert await store.tables.count("p", digest_of([*names, "last"])) is None
+
+    run(tmp_path, work)
+
+
 def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of which only a part came is never seen, and the next long table a day later removes it."""
     monkeypatch.setattr(tables, "_OLD", 0)

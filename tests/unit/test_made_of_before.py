@@ -1,7 +1,7 @@
 """What is made of what was there: versions behind the newest one, chains of responses; and purges that wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,8 +100,35 @@ def test_a_purge_of_a_project_leaves_the_jobs_that_are_open(tmp_path: Path) -> N
     run(tmp_path, work)
 
 
+def test_of_jobs_that_come_at_once_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    """Two improvements of one model, both of which had found no other, were queued."""
+
+    def refuse_second(open_jobs: Sequence[JobRow]) -> None:
+        if open_jobs:
+            raise Conflict(open_jobs[0].id)
+
+    async def work(store: ControlGroups) -> None:
+        def job(name: str, kind: str, project: str) -> JobRow:
+            return JobRow(id=name, kind=kind, project_id=project, body={}, caller={}, created_at=0)
+
+        for other in (job("kind", "replay", "team/one"), job("project", "improve", "team/two")):
+            await store.eval_jobs.add(other, 9)
+        rows = [job(name, "improve", "team/one") for name in ("first", "second")]
+        found = await asyncio.gather(
+            *(store.eval_jobs.add(row, 9, refuse_second) for row in rows), return_exceptions=True
+        )
+        assert isinstance(found[0], JobRow) and isinstance(found[1], Conflict) and str(found[1]) == "first"
+        assert await store.eval_jobs.add(rows[0], 9, refuse_second) == found[0]
+        assert await store.eval_jobs.find("team/one", "second") is None
+
+    run(tmp_path, work)
+
+
 def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
-    """A purge came between the look and the write: the rows stayed, and an optimizer step was a 500."""
+    """A purge came between the look and the write: the rows stayed, and an optimizer step was a 500.
+
+    So did responses that were being made of what was removed.
+    """
 
     async def work(store: ControlGroups) -> None:
         tinker, queue, models = store.tinker, store.tinker_requests, store.train_models
@@ -111,7 +138,13 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
         saved = SavedRow(
             path="p", run_id="gone", kind="sampler", step=1, bytes=1, user_metadata=None, expires_at=None, created_at=1
         )
+        answer = ResponseRow(
+            id="r", owner=PROJECT, thread_id="t", status="completed", body={"output": []}, input=[], created_at=1
+        )
         for stored in (
+            store.responses.store(replace(answer, previous_id="gone"), None),
+            store.responses.store(answer, "gone"),
+            store.responses.add(replace(answer, previous_id="gone"), 9),
             tinker.add_run(made, asked),
             tinker.add_sampler(SamplerRow(id="s", session_id="gone", base_model="base", path=None)),
             tinker.add_saved(saved),
@@ -129,6 +162,7 @@ def test_nothing_is_stored_below_what_was_removed(tmp_path: Path) -> None:
             await tinker.saved_of(["gone"]),
             await queue.find("r"),
             await store.train_jobs.find("r"),
+            await store.responses.find(PROJECT, "r"),
         )
         assert not any((*left, await models.checkpoints("gone"), await models.logs("gone")))
 

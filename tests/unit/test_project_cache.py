@@ -80,3 +80,23 @@ def test_an_answer_is_kept_for_a_multiple_of_the_time_that_it_took(monkeypatch: 
         return [*found, await cache.get(look)]
 
     assert asyncio.run(ask(39.0, 1.0, 39.0)) == [1, 1, 1, 2, 2, 3]
+
+
+def test_an_answer_is_not_kept_that_was_looked_for_before_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge came while the list of projects was read, and the old list stayed for twenty times as long as that."""
+    now = 100.0
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: now))
+    cache: base.CachedAnswer[int] = base.CachedAnswer()
+    looks = 0
+
+    async def look() -> int:
+        nonlocal now, looks
+        now, looks = now + 2.0, looks + 1
+        if looks == 1:
+            cache.forget()
+        return looks
+
+    async def ask() -> list[int]:
+        return [await cache.get(look) for _ in range(3)]
+
+    assert asyncio.run(ask()) == [1, 2, 2]

@@ -277,3 +277,30 @@ def test_without_quotas_nothing_is_counted() -> None:
     desk = Desk(Tables())
     run(desk.quotas.load())
     assert not desk.quotas.is_on and run(desk.quotas.uses()) == []
+
+
+def test_what_is_told_while_a_server_stops_is_counted_once() -> None:
+    """The task that told it was cancelled behind the commit, and the end of the server told it again."""
+    tables = Tables()
+    tables.set((PROJECT, "p"), "all requests 100/day")
+    desk, count = Desk(tables), tables.meters.count
+
+    async def main() -> None:
+        await desk.quotas.load()
+        desk.ask(project="p")
+
+        async def count_and_cancel(told: Sequence[QuotaCount]) -> list[int]:
+            totals: list[int] = await count(told)
+            telling.cancel()
+            await asyncio.sleep(0)
+            return totals
+
+        tables.meters.count = count_and_cancel
+        telling = asyncio.create_task(desk.quotas.tell())
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        tables.meters.count = count
+        await desk.quotas.tell()
+
+    asyncio.run(main())
+    assert [row.used for row in tables.used.values()] == [1]

@@ -1,6 +1,8 @@
 """Several servers over the same control tables: limits of completions hold for all of them together."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -78,5 +80,38 @@ def test_tokens_are_owed_to_all_servers(two: Two) -> None:
             with pytest.raises(Busy, match="600 tokens per minute"):
                 await other.take("team/p", "k", 1)
             await one.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("two", ["sqlite"], indirect=True)
+def test_the_place_of_a_client_that_goes_away_while_it_is_admitted_comes_back(two: Two) -> None:
+    """It stayed taken until its lease ended, and its tokens were owed."""
+
+    async def main() -> None:
+        async with two.open() as (server, _):
+            ended: list[asyncio.Task[None]] = []
+            rules = Limits(Settings(inference_project_concurrency=1, inference_project_tokens_per_minute=100))
+
+            def spawn(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+                ended.append(asyncio.create_task(work))
+                return ended[-1]
+
+            limits, take = SharedLimits(rules, server.meters, spawn), server.meters.take
+
+            async def take_and_cancel(*given: Any) -> Any:
+                taken = await take(*given)
+                asking.cancel()
+                await asyncio.sleep(0)
+                return taken
+
+            server.meters.take = take_and_cancel  # type: ignore[method-assign]
+            asking = asyncio.create_task(limits.take("team/p", "k", 90))
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            server.meters.take = take  # type: ignore[method-assign]
+            await asyncio.gather(*ended)
+            assert (await limits.take("team/p", "k", 90)).headers["x-ratelimit-remaining-requests"] == "0"
+            await limits.stop()
 
     asyncio.run(main())

@@ -132,10 +132,18 @@ class Jobs(Runner[JobRow]):
         await super().start()
 
     async def submit(
-        self, kind: str, caller: Caller, project_id: str, body: Json, *, job_id: str | None = None
+        self,
+        kind: str,
+        caller: Caller,
+        project_id: str,
+        body: Json,
+        *,
+        job_id: str | None = None,
+        check: Callable[[Sequence[JobRow]], None] | None = None,
     ) -> JobRow:
         """Queue a job and return after its commit; the same id again is the same job.
 
+        `check` is told the open jobs of the kind in the project, and raises what forbids one more.
         Raises Forbidden outside the caller's reach and Busy when too many of the project wait.
         """
         caller.require(Scope.WRITE).open(project_id)
@@ -147,7 +155,7 @@ class Jobs(Runner[JobRow]):
             caller=caller.to_json(),
             created_at=times.now(),
         )
-        stored = await self._rows.add(row, self._most_open)
+        stored = await self._rows.add(row, self._most_open, check)
         if (stored.kind, stored.project_id) != (kind, project_id):
             raise InvalidRequest(f"The id {stored.id} is already used by another job")
         self.wake()

@@ -77,11 +77,16 @@ async def read_plan(reader: ObjectReader, ref: str) -> Plan:
     name, value = _name(found), found.value
     scorers = await _read_scorers_of(reader, found, ref)
     dataset = await read_dataset(reader, value.get("dataset"), name)
-    label = value.get("evaluation_name")
     trials = 1 if value.get("trials") is None else value["trials"]
     if not isinstance(trials, int) or isinstance(trials, bool) or not 1 <= trials <= MOST_TRIALS:
         raise InvalidRequest(f"The trials of the evaluation {name} must be from 1 to {MOST_TRIALS}, got {trials!r}")
-    return Plan(found.ref, name, label if isinstance(label, str) else None, dataset, scorers, trials)
+    return Plan(found.ref, name, _label(value), dataset, scorers, trials)
+
+
+def _label(evaluation: Json) -> str | None:
+    """What the runs of an evaluation are called, where it says so."""
+    label = evaluation.get("evaluation_name")
+    return label if isinstance(label, str) else None
 
 
 def _name(evaluation: StoredObject) -> str:
@@ -243,10 +248,10 @@ class Evaluations:
 
         Raises CannotRun for scorers that do not run here; whatever else is wrong fails the call.
         """
-        reader, pinned = ObjectReader(self._store, caller), evaluation
+        reader, pinned, label = ObjectReader(self._store, caller), evaluation, None
         try:
             found = await reader.read(evaluation, "The evaluation")
-            pinned = found.ref
+            pinned, label = found.ref, _label(found.value)
             await _read_scorers_of(reader, found, evaluation)
         except CannotRun:
             raise
@@ -254,7 +259,8 @@ class Evaluations:
             pass  # The job meets it as well, and says so in the call.
         spec = EvaluateSpec(pinned, await _pin_version(reader, model))
         job = await self._jobs.submit(EVALUATE_MODEL, caller, project, asdict(spec))
-        await self._start_root(caller, spec.root(job))
+        # The job may have begun by now: what it has written is not taken back.
+        await self._start_root(caller, spec.root(job, label))
         return job.id
 
     async def rescore(self, caller: Caller, project: str, source: str, scorer_refs: Sequence[str]) -> str:

@@ -242,7 +242,13 @@ class Quotas:
         self._loaded = number
 
     async def tell(self) -> None:
-        """Store what was counted here, and learn what others counted of the same."""
+        """Store what was counted here, and learn what others counted of the same; a cancelled caller waits for that.
+
+        What is stored would otherwise be counted once more.
+        """
+        await aio.finish(self._tell())
+
+    async def _tell(self) -> None:
         async with self._telling:
             now = self._clock()
             with self.counting:

@@ -1,6 +1,7 @@
 """The job of an improvement. Its ids follow from the job's, so that what is begun again does nothing twice."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -127,12 +128,15 @@ class Improvements:
         chosen = {"filter": weak.filter and weak.filter.model_dump(exclude_none=True), "query": weak.query}
         async for _ in self._records.read_calls(caller, asked.project_id, **chosen, limit=1, columns=["id"]):
             break
-        for other in await self._jobs.query(asked.project_id, [KIND], OPEN):
-            if other.body["model_id"] == model.id and "outcome" not in other.progress:
-                raise Conflict(
-                    f"The improvement {other.id} of {model.name!r} is still running; stop it or wait until it ends"
-                )
-        return await self._jobs.submit(KIND, caller, asked.project_id, {**body, "model_id": model.id})
+
+        def check(open_jobs: Sequence[JobRow]) -> None:
+            for other in open_jobs:
+                if other.body["model_id"] == model.id and "outcome" not in other.progress:
+                    raise Conflict(
+                        f"The improvement {other.id} of {model.name!r} is still running; stop it or wait until it ends"
+                    )
+
+        return await self._jobs.submit(KIND, caller, asked.project_id, {**body, "model_id": model.id}, check=check)
 
     async def _run(self, job: JobRow, run: JobRun) -> Json:
         """Every step that is not done yet; returns the outcome."""
@@ -386,15 +390,17 @@ class Improvements:
 
     async def _promote(self, loop: Loop, old: int, new: int) -> Promoted:
         """Let the model's name mean the candidate, unless it means something else by now."""
-        latest = await self._training.models.latest(loop.model)
-        if latest not in (old, new):
+        # What was scored before the promotion says nothing about it.
+        at, models = times.now(), self._training.models
+        if await models.latest(loop.model) == old:
+            with contextlib.suppress(Conflict):  # another step was published since; told below
+                await models.roll_back(loop.model, new, instead_of=old)
+        latest = await models.latest(loop.model)
+        if latest != new:
             reason = (
                 f"The model's name means step {latest} by now, with which step {new} was not compared; improve again"
             )
             return {"step": new, "reason": reason}
-        # What was scored before the promotion says nothing about it.
-        at = times.now()
-        await self._training.models.roll_back(loop.model, new)
         return {"step": new, "at": at, "reason": None}
 
     async def _watch(self, loop: Loop, old: int, new: int, since: int) -> Watched:
@@ -416,7 +422,10 @@ class Improvements:
                 f"The newest {len(scores)} scores of {watch.monitor} have a mean of {average:.3g}, below "
                 f"{watch.below:g}: the name points to step {old} again"
             )
-            await self._training.models.roll_back(loop.model, old)
+            try:
+                await self._training.models.roll_back(loop.model, old, instead_of=new)
+            except Conflict:  # the next look tells what it means by now
+                raise Later(_WATCH_SECONDS) from None
             return {"scores": len(scores), "mean": average, "rolled_back": True, "reason": reason}
         if times.now() >= since + int(watch.hours * 3600 * times.SECOND):
             return {"scores": len(scores), "mean": average, "rolled_back": False, "reason": None}

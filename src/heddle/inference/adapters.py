@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from heddle import aio
 from heddle.auth import Caller
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, StorageFull
 from heddle.inference.engine.base import AdapterRef
@@ -319,11 +320,21 @@ class Adapters:
             )
             try:
                 yield version
-                await self._table.add(version.row)
             except BaseException:
                 await asyncio.shield(self.discard(version))
                 raise
-            self._keep(version)
+            await aio.finish(self._store(version))
+
+    async def _store(self, version: Version) -> None:
+        """Offer a version; the folder of one that was not stored goes."""
+        try:
+            await self._table.add(version.row)
+        except Exception:
+            # It is stored all the same where only the answer to that was lost.
+            if version.row not in await self._table.all():
+                await self.discard(version)
+            raise
+        self._keep(version)
 
     def _refuse_trainable(self, address: Address) -> None:
         steps = self._versions.get(address.key, {})
@@ -387,13 +398,13 @@ class Adapters:
             self._aside.pop((key, row.step), None)
             self._keep(version)
 
-    async def point(self, key: AdapterKey, step: int) -> None:
-        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound."""
+    async def point(self, key: AdapterKey, step: int, instead_of: int | None = None) -> None:
+        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound, Conflict."""
         async with self._pointing:
             await self.look()
             if step not in self._versions.get(key, {}):
                 raise NotFound(f"{key[2]}@{step} is not served by this server")
-            await self._table.point(key, step)
+            await self._table.point(key, step, instead_of)
             self._latest[key] = step
 
     async def pointed(self, key: AdapterKey) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heddle import aio
 from heddle.errors import Busy, HeddleError
 from heddle.quotas import KEY as KEY
 from heddle.quotas import PROJECT as PROJECT
@@ -204,9 +205,18 @@ class SharedLimits:
         def decide(meters: Mapping[MeterName, Meter], now: float) -> dict[str, str]:
             return self._rules.admit(meters, estimate, now)
 
-        async with self._turn:
-            headers = await self._rows.take(place, names, LEASE_SECONDS, decide)
-        self._held.add(place)
+        async def admit() -> dict[str, str]:
+            async with self._turn:
+                headers = await self._rows.take(place, names, LEASE_SECONDS, decide)
+            self._held.add(place)
+            return headers
+
+        try:
+            headers = await aio.finish(admit())
+        except asyncio.CancelledError:
+            if place in self._held:
+                self._end(place, names, -estimate)
+            raise
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
         return Place(headers, lambda tokens: self._end(place, names, tokens - estimate))

@@ -60,13 +60,13 @@ class Policies:
         row = AdapterRow(*_key(policy), step, base_model, folder, times.now(), user)
         await self._inference.adapters.offer(row, ready)
 
-    async def point(self, policy: PolicyName, step: int) -> None:
+    async def point(self, policy: PolicyName, step: int, instead_of: int | None = None) -> None:
         """Let the bare name mean a step, at once and durably; requests that run end with the step they began with.
 
-        Raises NotFound for a step that is not offered.
+        Raises NotFound for a step that is not offered, Conflict where the name does not mean the step `instead_of`.
         """
         await self._inference.model()
-        await self._inference.adapters.point(_key(policy), step)
+        await self._inference.adapters.point(_key(policy), step, instead_of)
 
     async def latest(self, policy: PolicyName) -> int | None:
         """The step that the bare name means; None for a name that is not trainable."""

@@ -167,6 +167,9 @@ class CallStore(Protocol):
         All of it is one transaction.
         """
 
+    async def add_missing(self, starts: Sequence[Start], ends: Sequence[End]) -> int:
+        """Store the halves that their calls lack, of deleted calls none; returns of how many calls one was stored."""
+
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
 
@@ -272,19 +275,23 @@ class CachedAnswer(Generic[T]):
         self._asking = asyncio.Lock()
         self._answer: T
         self._good_until = 0.0
+        self._changes = 0
 
     async def get(self, look: Callable[[], Awaitable[T]]) -> T:
         """The answer that is kept, else that of `look`."""
         async with self._asking:
             if time.monotonic() >= self._good_until:
-                began = time.monotonic()
+                began, changes = time.monotonic(), self._changes
                 self._answer = await look()
                 ended = time.monotonic()
-                self._good_until = ended + (ended - began) * _SHARE
+                if changes == self._changes:
+                    self._good_until = ended + (ended - began) * _SHARE
         return self._answer
 
     def forget(self) -> None:
         """Look again when asked the next time."""
+        # A look that began before must not be kept.
+        self._changes += 1
         self._good_until = 0.0
 
 

@@ -309,12 +309,15 @@ class TrainableModels:
             gone = await self._delete_steps(row, there.intersection(steps), user)
         return len(gone), [step for step in dict.fromkeys(steps) if step not in there]
 
-    async def roll_back(self, row: ModelRow, step: int) -> None:
-        """Let the bare name mean a step; raises NotFound for one that is not listed."""
+    async def roll_back(self, row: ModelRow, step: int, instead_of: int | None = None) -> None:
+        """Let the bare name mean a step; raises NotFound for one that is not listed.
+
+        Raises Conflict where the name does not mean the step `instead_of`.
+        """
         async with self._changing:
             if all(checkpoint.step != step for checkpoint in await self._table.checkpoints(row.id)):
                 raise NotFound(f"The model {row.name!r} has no step {step}", param="step")
-            await self._policies.point(policy_name(row), step)
+            await self._policies.point(policy_name(row), step, instead_of)
 
     async def retain(self, model: ModelRow) -> None:
         """Delete what is older than the newest steps that the settings keep, and needed by nobody."""

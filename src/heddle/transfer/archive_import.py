@@ -281,11 +281,10 @@ class Import:
             redactors = await self._store.redaction.of([project])
             halves = await asyncio.to_thread(self._halves, wanted, redactors.get(project))
             await self._store.redaction.note(redactors)
-            if halves:
-                # Of a call that runs here only the end comes: its start may have changed here, such as its name.
-                starts = [start for start, _ in halves if start.id not in there]
-                await self._store.calls.write(starts, [end for _, end in halves if end is not None])
-            self.report.add("calls", len(wanted), len(mine) - len(wanted))
+            # Clients may have stored some since: what is there stays, such as the start and the name of what runs here.
+            starts, ends = [start for start, _ in halves], [end for _, end in halves if end is not None]
+            added = await self._store.calls.add_missing(starts, ends) if halves else 0
+            self.report.add("calls", added, len(mine) - added)
 
     def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
         if redactor is not None:

@@ -141,8 +141,11 @@ class PolicyHost(Protocol):
         Raises InvalidRequest when the folder does not fit the base model. `latest` stays where it is.
         """
 
-    async def point(self, policy: PolicyName, step: int) -> None:
-        """Let the bare name mean a step, at once and durably; requests that run end with the step they began with."""
+    async def point(self, policy: PolicyName, step: int, instead_of: int | None = None) -> None:
+        """Let the bare name mean a step, at once and durably; requests that run end with the step they began with.
+
+        Raises Conflict where the name does not mean the step `instead_of`.
+        """
 
     async def latest(self, policy: PolicyName) -> int | None:
         """The step that the bare name means; None for a name that is not trainable."""

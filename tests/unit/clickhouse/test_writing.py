@@ -70,6 +70,41 @@ def test_random_writing_comes_to_the_same_calls(tmp_path: Path, seed: int) -> No
     two_stores.in_both(tmp_path, work)
 
 
+def test_only_the_halves_that_calls_lack_are_added(tmp_path: Path) -> None:
+    """Imports add so: what clients have stored meanwhile stays."""
+
+    async def work(stores: TwoStores) -> None:
+        await stores.write([start("runs"), start("whole"), start("gone")], [end("whole"), end("waits"), end("gone")])
+        await stores.delete(PROJECT, ["gone"])
+        starts = [start(name, display_name="import") for name in ("new", "open", "runs", "waits", "whole", "gone")]
+        ends = [End(PROJECT, one.id, AT + 9, '"import"', "{}", 0) for one in starts if one.id != "open"]
+        for calls in (stores.sqlite.calls, stores.writes):
+            assert [await calls.add_missing(starts, ends) for _ in range(2)] == [4, 0]
+        found = await written_calls.in_clickhouse(stores, PROJECT)
+        assert {name: (row["display_name"], row["output"]) for name, row in found.items()} == {
+            "new": ("import", '"import"'),
+            "open": ("import", None),
+            "runs": (None, '"import"'),
+            "waits": ("import", '"out"'),
+            "whole": (None, '"out"'),
+        }
+        assert await assert_equal(stores) == 5 and await waiting(stores) == {"open"}
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_what_comes_together_with_an_addition_stays(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        added = asyncio.create_task(
+            stores.writes.add_missing([start()], [End(PROJECT, "c", AT + 9, '"import"', "{}", 0)])
+        )
+        await asyncio.gather(stores.writes.write([], [end()]), added)
+        assert (await written_calls.in_clickhouse(stores, PROJECT))["c"]["output"] == '"out"'
+        assert await waiting(stores) == set()
+
+    two_stores.in_both(tmp_path, work)
+
+
 def test_a_start_runs_until_its_end_and_then_nothing_waits(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         await stores.writes.write([start()], [])

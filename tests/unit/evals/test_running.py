@@ -200,6 +200,26 @@ def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
     with_services(tmp_path, test, model)
 
 
+def test_a_run_keeps_its_name_when_its_job_is_faster_than_the_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The route shows the run as running; where that was written last, the name of the evaluation was lost."""
+
+    async def test(services: Services, trace: Trace) -> None:
+        start_root = services.evaluations._start_root
+
+        async def start_late(caller: Caller, root: Any) -> None:
+            await services.jobs.wait(PROJECT, root.id)
+            await start_root(caller, root)
+
+        monkeypatch.setattr(services.evaluations, "_start_root", start_late)
+        await evaluated(services, await exam(trace, 1, evaluation_name="my exam"), "echo")
+        [call] = await trace.calls(filter={"trace_roots_only": True})
+        assert (call["display_name"], call["summary"]["weave"]["status"]) == ("my exam", "success")
+
+    with_services(tmp_path, test, Echo())
+
+
 def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
     async def test(services: Services, trace: Trace) -> None:
         ref = await exam(trace, 2)

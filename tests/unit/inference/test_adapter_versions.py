@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.auth import LOCAL
-from heddle.errors import InvalidRequest
+from heddle.errors import Conflict, InvalidRequest, Unavailable
 from heddle.inference.adapters import FOLDER, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.inference import AdapterRow
@@ -84,6 +84,38 @@ def test_a_version_that_fails_leaves_nothing_and_a_start_sweeps(tmp_path: Path, 
     assert folders(tmp_path) == set()
 
 
+@pytest.mark.parametrize("error", [Unavailable("the answer to the commit was lost"), None])
+def test_a_version_that_was_stored_keeps_its_files(tmp_path: Path, source: Path, error: Exception | None) -> None:
+    """Without the answer to the commit, as when the server stopped, the row stayed and its folder went."""
+
+    class Lost(MemoryExecutor):
+        """Commits, and then the answer is lost or nobody waits for it any more."""
+
+        async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+            done = await super().write(work, size)
+            if error is not None:
+                raise error
+            adding.cancel()
+            await asyncio.sleep(0)
+            return done
+
+    rows = AdapterRows(Lost())
+
+    async def add() -> None:
+        async with Adapters(rows, tmp_path).adding(ADDRESS, source, "base", "me", next_step=False):
+            pass
+
+    async def main() -> list[AdapterRow]:
+        nonlocal adding
+        adding = asyncio.create_task(add())
+        with pytest.raises(asyncio.CancelledError if error is None else Unavailable):
+            await adding
+        return await rows.all()
+
+    adding: asyncio.Task[None]
+    assert {Path(row.folder).name for row in asyncio.run(main())} == folders(tmp_path) != set()
+
+
 def checkpoint(data: Path, step: int) -> str:
     """The folder of a trainable model's step, relative to the data folder."""
     folder = data / "training" / "model" / "checkpoints" / f"{step:04d}"
@@ -126,6 +158,23 @@ def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> 
         and [row.name for row in asyncio.run(rows.all())] == ["tuned"]
         and asyncio.run(rows.pointers()) == {}
     )
+
+
+def test_a_name_is_pointed_elsewhere_only_from_the_step_that_it_means(tmp_path: Path) -> None:
+    adapters, key = Adapters(table(), tmp_path), ("team", "project", "policy")
+
+    async def work() -> None:
+        for step in range(3):
+            await adapters.offer(step_of(tmp_path, step), nothing)
+        with pytest.raises(Conflict):
+            await adapters.point(key, 1, instead_of=0)
+        await adapters.point(key, 0)
+        await adapters.point(key, 1, instead_of=0)
+        with pytest.raises(Conflict, match="'policy' does not mean step 0 any more"):
+            await adapters.point(key, 2, instead_of=0)
+        assert await adapters.pointed(key) == 1
+
+    asyncio.run(work())
 
 
 def test_a_name_has_a_step_while_another_server_publishes_one(tmp_path: Path) -> None:

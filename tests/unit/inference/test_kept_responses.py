@@ -92,6 +92,29 @@ def test_items_for_a_conversation_that_is_gone_by_now_are_refused(tmp_path: Path
     run(tmp_path, work)
 
 
+def test_an_item_comes_into_a_conversation_once(tmp_path: Path) -> None:
+    """Two responses that were made at the same time brought one with the same id, and it was there twice."""
+
+    async def work(store: ControlGroups, _: Responses) -> None:
+        made = ConversationRow(id="c1", owner=OWNER, metadata={}, created_at=1, changed_at=1)
+        await store.conversations.add(made, [])
+        await store.responses.store(row(1, input=[{"id": "i", "of": 1}]), "c1")
+        await store.responses.add(row(3, status="queued"), 9)
+        twice = r"input\.0\.id: the conversation already has an item 'i'"
+        for stored in (
+            store.responses.store(row(2, input=[{"id": "i", "of": 2}]), "c1"),
+            store.responses.finish(row(3, input=[{"id": "i", "of": 3}]), "c1"),
+        ):
+            with pytest.raises(InvalidRequest, match=twice):
+                await stored
+        assert await store.conversations.items("c1") == [{"id": "i", "of": 1}]
+        assert await store.responses.find(OWNER, "r2") is None
+        left = await store.responses.find(OWNER, "r3")
+        assert left is not None and left.status == "queued"
+
+    run(tmp_path, work)
+
+
 def test_what_an_earlier_server_left_is_failed_at_the_start(tmp_path: Path) -> None:
     async def leave(store: ControlGroups, _: Responses) -> None:
         await store.responses.add(row(1, status="queued"), 9)

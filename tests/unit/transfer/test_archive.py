@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,16 +22,22 @@ from heddle.paths import open_scratch
 from heddle.store.backup import back_up
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.project_tables import PROJECT_TABLES, SERVER_TABLES
+from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import metadata
 from heddle.store.data_folder import DataLock
 from heddle.store.integrity import SqliteIntegrity
+from heddle.store.open import opened_store
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import export as transfer_export
 from heddle.transfer import schema
 from heddle.transfer.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
-from heddle.transfer.archive_import import RowWriter, import_archive
+from heddle.transfer.archive_import import Import, RowWriter, import_archive
 from heddle.transfer.export import export
 from heddle.transfer.renames import Renames
+from heddle.transfer.validation import ArchiveCheck
+from heddle.wire import refs
+from heddle.wire.calls import CallsQuery, End
+from heddle.wire.redaction import Redactor
 from tests.support.inprocess import running_services
 from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
 from tests.support.selection import with_breadth
@@ -203,6 +210,39 @@ def test_a_call_that_is_ended_keeps_the_start_of_the_target(tmp_path: Path, sour
         for name in ("display_name", "op_name", "started_at", "inputs", "attributes", "parent_id"):
             assert after[name] == before[name], name
         assert (after["display_name"], after["output"]) == ("own", "done")
+
+    asyncio.run(run())
+
+
+def test_what_clients_store_during_an_import_stays(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends that waited for their start, or came between the look and the write, were replaced by the archive's."""
+    project = refs.internal_project(PROJECT)
+
+    def own(number: int) -> End:
+        return End(project, f"call-{number}", 1_800_000_000_000_000, '"own"', "{}", 0)
+
+    async def run() -> None:
+        async with opened_store(of(tmp_path / "target")) as store:
+            await store.calls.write([], [own(0)])
+            note = type(store.redaction).note
+
+            async def note_and_end(self: Redaction, redactors: Mapping[str, Redactor]) -> None:
+                await store.calls.write([], [own(1)])
+                await note(self, redactors)
+
+            monkeypatch.setattr(type(store.redaction), "note", note_and_end)
+            reader = ArchiveReader(archive)
+            checked = ArchiveCheck(reader)
+            checked.run()
+            report = await Import(
+                store, of(tmp_path / "target"), Renames.parse([], reader.header.projects), checked.folders
+            ).run(reader)
+            assert (report.new["calls"], report.known["calls"]) == (5, 0)
+            query = CallsQuery(project, columns=frozenset(["output"]))
+            found = {row.id: row.output async for rows in store.calls.stream(query) for row in rows}
+        assert [found[f"call-{number}"] == '"own"' for number in range(3)] == [True, True, False]
 
     asyncio.run(run())
 

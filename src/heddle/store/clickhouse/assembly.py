@@ -7,7 +7,7 @@ from typing import Any
 
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed, quoted
-from heddle.store.control.pending_calls import FoundHalves, Half, Key
+from heddle.store.control.pending_calls import FoundHalves, Half, Key, Waiting
 from heddle.wire import calls, times
 from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import RUNNING, End, Start, Usage
@@ -188,12 +188,17 @@ async def find_stored(clickhouse: Clickhouse, keys: Iterable[Key]) -> dict[Key, 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one request writes; `names` are new display names of calls."""
+    """What one request writes; `names` are new display names of calls.
+
+    With `is_missing_only` halves that are there already stay; `added` are then the calls of which one was taken.
+    """
 
     starts: Sequence[Start] = ()
     ends: Sequence[End] = ()
     agents: Sequence[AgentSpan] = ()
     names: Sequence[tuple[Key, str]] = ()
+    is_missing_only: bool = False
+    added: set[Key] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -219,6 +224,26 @@ class Batch:
             else:
                 self.names[key] = name
         self.agents.extend(change.agents)
+
+    def add_missing(
+        self, change: Change, found: Mapping[Key, Sequence[Stored]], waiting: Mapping[Key, Waiting]
+    ) -> None:
+        """Take the halves that are neither here nor among what is `found` or `waiting`; none of deleted calls."""
+        halves: list[Half] = [*change.starts, *change.ends]
+        for half in halves:
+            key = half.project, half.id
+            rows = found.get(key, ())
+            live = [row for row in rows if not row.deleted_at]
+            is_here = key in (self.starts if isinstance(half, Start) else self.ends)
+            is_stored = any(isinstance(half, Start) or row.end is not None for row in live)
+            waits = key in waiting and type(waiting[key].half) is type(half)
+            if is_here or is_stored or waits or any(row.deleted_at > 0 for row in rows):
+                continue
+            change.added.add(key)
+            if isinstance(half, Start):
+                self.starts[key] = half
+            else:
+                self.ends[key] = half
 
     def single(self) -> dict[Key, Half]:
         """The halves whose other half is not here."""

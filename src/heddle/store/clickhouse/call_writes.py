@@ -175,7 +175,9 @@ class Flush:
         """Write the changes; returns once all is durable, with whether ended calls were noted."""
         batch = Batch()
         for change in group:
-            batch.add(change)
+            if not change.is_missing_only:
+                batch.add(change)
+        await self._add_missing(batch, [change for change in group if change.is_missing_only])
         has_noted = False
         left: Mapping[Key, Position] = {}
         while True:
@@ -194,6 +196,16 @@ class Flush:
         """Write rows of calls."""
         if found:
             await self._clickhouse.insert(CALLS, COLUMNS, found)
+
+    async def _add_missing(self, batch: Batch, changes: Sequence[Change]) -> None:
+        halves = (half for change in changes for part in (change.starts, change.ends) for half in part)
+        keys = dict.fromkeys((half.project, half.id) for half in halves)
+        if not keys:
+            return
+        waiting = await self._control.read(lambda connection: pending_calls.read_halves(connection, keys))
+        found = await find_stored(self._clickhouse, keys)
+        for change in changes:
+            batch.add_missing(change, found, waiting)
 
     async def _put_together(self, batch: Batch, left: Mapping[Key, Position]) -> tuple[Outcome, FoundHalves]:
         keys = batch.keys()
@@ -344,9 +356,18 @@ class CallWrites:
 
         Returns once both databases have them; after a failure all of it may be written again.
         """
-        size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
-        await self._flusher.add(Change(starts, ends, agents), size + _AGENT_SPAN_BYTES * len(agents))
+        await self._add(Change(starts, ends, agents))
         self.stats.calls += len(starts)
+
+    async def add_missing(self, starts: Sequence[Start], ends: Sequence[End]) -> int:
+        change = Change(starts, ends, is_missing_only=True)
+        await self._add(change)
+        self.stats.calls += sum((start.project, start.id) in change.added for start in starts)
+        return len(change.added)
+
+    async def _add(self, change: Change) -> None:
+        size = sum(half.size for part in (change.starts, change.ends) for half in part) + 200
+        await self._flusher.add(change, size + _AGENT_SPAN_BYTES * len(change.agents))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         await self._flusher.add(Change(names=[((project, call_id), display_name)]), 200)

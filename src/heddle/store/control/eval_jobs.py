@@ -3,7 +3,7 @@
 Where one server owns all, what still runs when it starts is queued again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -81,15 +81,25 @@ class EvalJobs(JobQueue[JobRow]):
     unbegun: ClassVar[dict[str, Any]] = {"attempts": _c.attempts - 1}
 
     @writes
-    def add(self, connection: sa.Connection, row: JobRow, most_open: int) -> JobRow:
+    def add(
+        self,
+        connection: sa.Connection,
+        row: JobRow,
+        most_open: int,
+        check: Callable[[Sequence[JobRow]], None] | None = None,
+    ) -> JobRow:
         """Queue a job and return it as stored; an id that is there already is that job.
 
-        Raises Busy when that many of its project are queued or run already.
+        Raises Busy when that many of its project are queued or run already, and what `check` raises, which is told the
+        open jobs of its kind in its project.
         """
         if (known := _jobs.first(connection, _NAMED, {"named": row.id})) is not None:
             return known
         if connection.execute(_COUNT_OPEN, {"of_project": row.project_id}).scalar_one() >= most_open:
             raise Busy(f"{most_open} jobs of {row.project_id} are already waiting or running", retry_after=5)
+        if check is not None:
+            mine = _jobs.select(_c.project_id == row.project_id, _c.kind == row.kind, _c.state.in_(OPEN))
+            check(_jobs.all(connection, mine))
         _jobs.insert(connection, row)
         added = _jobs.first(connection, _NAMED, {"named": row.id})
         assert added is not None

@@ -410,8 +410,14 @@ class Adapters(Repository):
             _remove(connection, row, at, user)
 
     @writes
-    def point(self, connection: sa.Connection, name: AdapterKey, step: int) -> None:
-        """Let a trainable name mean a step from now on; raises NotFound for one that is not known (any more)."""
+    def point(self, connection: sa.Connection, name: AdapterKey, step: int, instead_of: int | None = None) -> None:
+        """Let a trainable name mean a step from now on; raises NotFound for one that is not known (any more).
+
+        Raises Conflict where it does not mean the step `instead_of`.
+        """
+        meant = _names.first(connection, _names.select(*_is_of(adapter_names, name)))
+        if instead_of is not None and (meant is None or meant.latest != instead_of):
+            raise Conflict(f"{name[2]!r} does not mean step {instead_of} any more")
         if _versions.first(connection, _versions.select(*_is_of(adapters, name), adapters.c.step == step)) is None:
             raise NotFound(f"{name[2]}@{step} not found")
         upsert(connection, adapter_names, _IDENTITY, _names.values(AdapterName(*name, step)))

@@ -84,9 +84,10 @@ class MonitorWaits(Repository):
 
     @writes
     def remove(self, connection: sa.Connection, rows: Sequence[Waiting]) -> None:
-        """Forget these, unless a later call has taken their place."""
+        """Forget these, unless a later call, or the same one that ended again, has taken their place."""
         for row in rows:
-            connection.execute(monitor_waiting.delete().where(_one(row), _c.call_id == row.call_id))
+            same = (_c.call_id == row.call_id, _c.due_at == row.due_at)
+            connection.execute(monitor_waiting.delete().where(_one(row), *same))
 
 
 def _one(row: Waiting) -> sa.ColumnElement[bool]:

@@ -97,13 +97,17 @@ class Responses(RedactedRepository):
         return replace(row, body=body, input=items)
 
     async def add(self, row: ResponseRow, most: int) -> bool:
-        """Store a response that is to be worked on by this server; False where its owner has `most` open ones."""
+        """Store a response that is to be worked on by this server; False where its owner has `most` open ones.
+
+        Raises NotFound where the response that it continues is gone by now.
+        """
         row = await self._redacted(row)
         leased = {"lease_owner": self.instance.owner, "lease_until": _lease_end()}
 
         def work(connection: sa.Connection) -> bool:
             if connection.execute(_count_open(row.owner)).scalar_one() >= most:
                 return False
+            _check_previous(connection, row)
             connection.execute(responses.insert().values(_responses.values(row) | leased))
             return True
 
@@ -112,13 +116,15 @@ class Responses(RedactedRepository):
     async def store(self, row: ResponseRow, conversation_id: str | None, size: int = 0) -> None:
         """Store a response that has ended; its items become part of its conversation in the same transaction.
 
-        `size` is about as many bytes as it takes.
+        `size` is about as many bytes as it takes. Raises NotFound where what it continues is gone by now,
+        InvalidRequest for an item that the conversation has already.
         """
         row = await self._redacted(row)
 
         def work(connection: sa.Connection) -> None:
             # As text, and prepared: binding through the toolkit takes longer than all the rest of a short answer.
             texts = {"body": jsontext.dumps(row.body), "input": jsontext.dumps(row.input), "cancel_asked": 0}
+            _check_previous(connection, row)
             _insert_response(connection, **_responses.values(row) | texts)
             _append_response(connection, row, conversation_id)
 
@@ -205,7 +211,6 @@ class Conversations(RedactedRepository):
 
         def work(connection: sa.Connection) -> None:
             _conversations.insert(connection, row)
-            _check_ids(connection, row.id, items)
             _append(connection, row.id, items, row.created_at)
 
         await self._executor.write(work, sum(len(orjson.dumps(item)) for item in items))
@@ -247,12 +252,7 @@ class Conversations(RedactedRepository):
         items = await self._redaction.value(owner, list(items))
         size = sum(len(orjson.dumps(item)) for item in items)
 
-        def work(connection: sa.Connection) -> bool:
-            _check_ids(connection, conversation_id, items)
-            return _append(connection, conversation_id, items, at)
-
-        if not await self._executor.write(work, size):
-            raise NotFound(f"Conversation with id '{conversation_id[:100]}' not found.")
+        await self._executor.write(lambda connection: _append(connection, conversation_id, items, at), size)
 
     @writes
     def remove_item(self, connection: sa.Connection, owner: str, conversation_id: str, item_id: str, user: str) -> bool:
@@ -289,31 +289,50 @@ def _remove(connection: sa.Connection, mine: sa.Delete, user: str, action: str, 
     return True
 
 
+def _check_previous(connection: sa.Connection, row: ResponseRow) -> None:
+    """Raise NotFound for a response that continues one that was removed meanwhile: it is made of what that held."""
+    if row.previous_id is not None:
+        mine = sa.select(_c.id).where(_c.id == row.previous_id, _c.owner == row.owner)
+        if connection.execute(mine).first() is None:
+            raise NotFound(
+                f"Previous response with id '{row.previous_id[:100]}' not found.", param="previous_response_id"
+            )
+
+
 def _append_response(connection: sa.Connection, row: ResponseRow, conversation_id: str | None) -> None:
-    """Let the items of a response become part of a conversation, unless it failed."""
+    """Let the items of a response become part of a conversation, unless it failed; raises as `_append` does."""
     if conversation_id is not None and row.status != "failed":
-        _append(connection, conversation_id, [*row.input, *row.body["output"]], row.created_at)
+        _append(connection, conversation_id, [*row.input, *row.body["output"]], row.created_at, "input")
 
 
-def _check_ids(connection: sa.Connection, conversation_id: str, items: Sequence[Json]) -> None:
+def _check_ids(connection: sa.Connection, conversation_id: str, items: Sequence[Json], field: str) -> None:
     """Raise InvalidRequest for an id that a conversation has already: it would name two items."""
     mine = sa.select(_i.item_id).where(_i.conversation_id == conversation_id)
     known = set(connection.execute(mine).scalars())
     for number, item in enumerate(items):
         if item["id"] in known:
             raise InvalidRequest(
-                f"items.{number}.id: the conversation already has an item '{item['id'][:100]}'",
-                param=f"items.{number}.id",
+                f"{field}.{number}.id: the conversation already has an item '{item['id'][:100]}'",
+                param=f"{field}.{number}.id",
             )
         known.add(item["id"])
 
 
-def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Json], at: int) -> bool:
-    """Add items behind those of a conversation, if it is there; Busy when another server does so at the same moment."""
+def _append(
+    connection: sa.Connection, conversation_id: str, items: Sequence[Json], at: int, field: str = "items"
+) -> None:
+    """Add items behind those of a conversation; `field` names them in errors.
+
+    Raises NotFound where it is gone, InvalidRequest for an id that it has already, Busy when another server adds items
+    at the same moment.
+    """
     # Touching the row first makes writers of the same conversation wait for each other.
-    known = connection.execute(conversations.update().where(_v.id == conversation_id).values(changed_at=at)).rowcount
-    if not known or not items:
-        return known > 0
+    touched = conversations.update().where(_v.id == conversation_id).values(changed_at=at)
+    if not connection.execute(touched).rowcount:
+        raise NotFound(f"Conversation with id '{conversation_id[:100]}' not found.")
+    if not items:
+        return
+    _check_ids(connection, conversation_id, items, field)
     last = connection.execute(sa.select(sa.func.max(_i.place)).where(_i.conversation_id == conversation_id)).scalar()
     first = 0 if last is None else last + 1
     rows = [
@@ -325,7 +344,6 @@ def _append(connection: sa.Connection, conversation_id: str, items: Sequence[Jso
             connection.execute(conversation_items.insert(), part)
     except sa.exc.IntegrityError:
         raise Busy(f"Another request is adding to the conversation {conversation_id}") from None
-    return True
 
 
 def _lease_end() -> Any:

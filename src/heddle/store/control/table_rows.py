@@ -13,6 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from heddle.errors import NotFound
 from heddle.store.control.repository import Repository, dialect_insert, metadata
 from heddle.wire.batched import batched
 from heddle.wire.table_rows import Piece
@@ -65,6 +66,14 @@ def one(project: str, digest: str) -> sa.ColumnElement[bool]:
 def find(connection: sa.Connection, project: str, digest: str) -> Any:
     """The row of a table, None for an unknown one."""
     return connection.execute(sa.select(tables).where(one(project, digest))).first()
+
+
+def require(connection: sa.Connection, project: str, digest: str) -> Any:
+    """The row of a table; raises NotFound for an unknown one."""
+    found = find(connection, project, digest)
+    if found is None:
+        raise NotFound(f"Table {digest[:100]} not found")
+    return found
 
 
 def places(connection: sa.Connection, number: int, positions: Iterable[int]) -> list[Place]:

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 import orjson
 import sqlalchemy as sa
 
-from heddle.errors import NotFound
 from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import Executor, reads
 from heddle.store.control.table_rows import (
@@ -26,6 +25,7 @@ from heddle.store.control.table_rows import (
     one,
     packed,
     places,
+    require,
     stretch,
     table_chunks,
     table_columns,
@@ -100,16 +100,23 @@ _OLD = times.DAY
 
 
 class NewTable:
-    """One table that is being stored, with what is new of its rows."""
+    """One table that is being stored, with what is new of its rows; `base` is the digest of what it is made of."""
 
     def __init__(
-        self, executor: Executor, row_texts: RowTexts, project: str, is_complete: bool, rows: Mapping[str, str]
+        self,
+        executor: Executor,
+        row_texts: RowTexts,
+        project: str,
+        is_complete: bool,
+        rows: Mapping[str, str],
+        base: str | None = None,
     ) -> None:
         self._executor = executor
         self._row_texts = row_texts
         self._project = project
         self._is_complete = is_complete
         self._rows = rows
+        self._base = base
         self._state = hashlib.sha256()
         self._chunks = self._count = 0
         self._number: int | None = None
@@ -122,7 +129,7 @@ class NewTable:
     async def store(self, slices: AsyncIterator[Sequence[str]], digest: str | None = None) -> int | None:
         """Write the table whose row digests arrive in slices of SLICE_ROWS; its number, None when it was there already.
 
-        `digest` spares the hashing where it is known.
+        `digest` spares the hashing where it is known. Raises NotFound where the base is gone by now.
         """
         held: list[str] | None = None
         async for part in slices:
@@ -157,6 +164,8 @@ class NewTable:
         keep_rows = await self._row_texts.put(self._project, self._rows)
 
         def work(connection: sa.Connection) -> int | None:
+            if self._base is not None:
+                require(connection, self._project, self._base)
             keep_rows(connection)
             if find(connection, self._project, digest) is not None:
                 _drop(connection, [self._number] if self._number is not None else [])
@@ -273,9 +282,7 @@ class Tables:
         Rows of the base are neither read nor hashed again, and only a part of the digests is held at a time.
         Raises NotFound for an unknown base.
         """
-        base_table = await self._executor.read(lambda connection: find(connection, project, base))
-        if base_table is None:
-            raise NotFound(f"Table {base[:100]} not found")
+        base_table = await self._executor.read(lambda connection: require(connection, project, base))
         count = sum(piece.count for piece in pieces)
         rows = await self._redacted(project, rows)
 
@@ -283,12 +290,14 @@ class Tables:
             for first in range(0, count, SLICE_ROWS):
 
                 def work(connection: sa.Connection, first: int = first) -> list[str]:
-                    parts = digests_of_pieces(connection, base_table.number, pieces, first, first + SLICE_ROWS)
+                    # Its number may be another table's once it is gone.
+                    number = require(connection, project, base).number
+                    parts = digests_of_pieces(connection, number, pieces, first, first + SLICE_ROWS)
                     return [digest for part in parts for digest in part]
 
                 yield await self._executor.read(work)
 
-        new = NewTable(self._executor, self._row_texts, project, bool(base_table.is_complete), rows)
+        new = NewTable(self._executor, self._row_texts, project, bool(base_table.is_complete), rows, base)
         await new.store(slices())
         return new.digest
 

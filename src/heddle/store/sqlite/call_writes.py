@@ -71,6 +71,8 @@ _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, 
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 _DUMP_AT = BODY_IN.index("otel_dump")
 _KNOWN = "SELECT rid, started_at, deleted_at IS NOT NULL FROM calls WHERE id = ? AND project = ?"
+_HAS = """SELECT started_at IS NOT NULL OR deleted_at IS NOT NULL, ended_at IS NOT NULL OR deleted_at IS NOT NULL
+    FROM calls WHERE id = ? AND project = ?"""
 _PLACE = "SELECT project, ifnull(started_at, 0), rid FROM calls WHERE id = ? AND project = ?"
 INPUT_SIDE, OUTPUT_SIDE = 0, 1
 SPILLED_IN, SPILLED_OUT = 1, 2
@@ -113,6 +115,17 @@ class CallWriter:
         after.update(blocks.counts_of(raw, rids))
         blocks.count_change(raw, before, after)
         return placed
+
+    def leave_out_known(
+        self, raw: sqlite3.Connection, starts: Sequence[Start], ends: Sequence[End]
+    ) -> tuple[list[Start], list[End]]:
+        """The halves that their calls lack; none of deleted calls."""
+
+        def lacks(half: Start | End, place: int) -> bool:
+            found = raw.execute(_HAS, (half.id, self._names.number(raw, half.project))).fetchone()
+            return found is None or not found[place]
+
+        return [start for start in starts if lacks(start, 0)], [end for end in ends if lacks(end, 1)]
 
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""

@@ -107,20 +107,24 @@ class Calls:
         self._has_unindexed.set()
 
     async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
-        size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
-        size += AGENT_SPAN_BYTES * len(agents)
+        size = _size_of(starts, ends) + AGENT_SPAN_BYTES * len(agents)
         if any(start.otel_dump is not None for start in starts):
-            spans = usage_repeats.spans_of(starts, ends)
-
-            def work(session: Session) -> None:
-                known = usage_repeats.settle_new(session.raw, self._names, spans)
-                self._write(session, starts, ends, known)
-                if agents:
-                    agent_index.write(session.control, agents)
-
-            await self._writer.write(work, size)
+            await self._writer.write(lambda session: self._write(session, starts, ends, agents), size)
         else:
             await self._writer.write_jointly(self._write_all, (starts, ends), size)
+        self._note_written(starts, ends)
+
+    async def add_missing(self, starts: Sequence[Start], ends: Sequence[End]) -> int:
+        def work(session: Session) -> Halves:
+            missing = self._calls.leave_out_known(session.raw, starts, ends)
+            self._write(session, *missing)
+            return missing
+
+        added = await self._writer.write(work, _size_of(starts, ends))
+        self._note_written(*added)
+        return len({(half.project, half.id) for part in added for half in part})
+
+    def _note_written(self, starts: Sequence[Start], ends: Sequence[End]) -> None:
         self._writer.stats.calls += len(starts)
         self._has_unindexed.set()
         if self._is_watched(starts, ends):
@@ -133,15 +137,14 @@ class Calls:
     def _write_all(self, session: Session, brought: list[Halves]) -> None:
         """Write what several requests bring, as if it were one."""
         starts, ends = ([half for part in parts for half in part] for parts in zip(*brought, strict=True))
-        self._write(session, starts, ends, {})
+        self._write(session, starts, ends)
 
     def _write(
-        self,
-        session: Session,
-        starts: Sequence[Start],
-        ends: Sequence[End],
-        spans: dict[usage_repeats.TraceKey, usage_repeats.Written],
+        self, session: Session, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()
     ) -> None:
+        spans: dict[usage_repeats.TraceKey, usage_repeats.Written] = {}
+        if any(start.otel_dump is not None for start in starts):
+            spans = usage_repeats.settle_new(session.raw, self._names, usage_repeats.spans_of(starts, ends))
         placed = self._calls.write(session.raw, starts, ends)
         if spans:
             usage_repeats.drop(session.raw, self._names, spans)
@@ -152,6 +155,8 @@ class Calls:
             halves = (half for part in (starts, ends) for half in part if half.project in self._watched)
             keys = dict.fromkeys((self._names.number(session.raw, half.project), half.id) for half in halves)
             session.raw.executemany(_ENDED, keys)
+        if agents:
+            agent_index.write(session.control, agents)
 
     def watch(self, projects: Collection[str], seen: int) -> None:  # noqa: ARG002  # no other server changes monitors
         self._watched = frozenset(projects)
@@ -488,3 +493,7 @@ class Calls:
 
 def _number(session: Session, sql: str, parameters: dict[str, Scalar]) -> int:
     return int(session.raw.execute(sql, parameters).fetchone()[0])
+
+
+def _size_of(starts: Sequence[Start], ends: Sequence[End]) -> int:
+    return sum(start.size for start in starts) + sum(end.size for end in ends) + 200
