@@ -152,7 +152,7 @@ BODIES: dict[str, Body] = {
     "POST /_ui/api/values": _with(refs=lambda t: [t.object("words")], values=[{"role": "user", "content": "Hi"}]),
     "POST /_ui/session": lambda _: {"key": "heddle-wrong"},
     "POST /_ui/sign_in": lambda _: {"next": "/"},
-    "POST /_ui/api/keys/{key_id}/rotate": lambda _: {"overlap": "0s"},
+    "POST /_ui/api/keys/{key_id}/rotate": lambda _: {"overlap": "1h"},
     "POST /_ui/api/keys/{key_id}/restore": lambda _: {},
     "POST /agents/agent-versions/query": _with(agent_name=lambda t: f"{t.entity}-agent"),
     "POST /agents/conversations/chat": _with(conversation_id=lambda t: f"{t.entity}-talk"),
