@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 
-from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
+from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
 from heddle.wire import jsontext, refs, times
@@ -110,8 +110,7 @@ class Keys(Repository):
     async def rotate(self, key_id: str, overlap: float, expires_in: float | None, by: str) -> tuple[str, KeyRow]:
         """Give a key a new secret; the old one counts for `overlap` more seconds. Raises NotFound, InvalidRequest.
 
-        It ends after `expires_in` seconds; None gives it as long a life again as it had before, if any. Raises Conflict
-        while the secret before the old one counts, which an overlap of 0 ends, too.
+        It ends after `expires_in` seconds; None gives it as long a life again as it had before, if any.
         """
         _check_end(expires_in)
         key, at = _make_secret(), times.now()
@@ -121,11 +120,6 @@ class Keys(Repository):
             problem = "belongs to a sign-in and has no secret" if row.is_person else row.problem(at)
             if problem:
                 raise InvalidRequest(f"The key of {row.user} cannot be rotated: it {problem}")
-            if overlap and row.previous_until is not None and row.previous_until > at:
-                raise Conflict(
-                    f"The key of {row.user} cannot be rotated with an overlap: the secret before its last rotation is "
-                    f"valid until {times.to_iso(row.previous_until)[:16]}Z; an overlap of 0 ends both old secrets now"
-                )
             life = None if row.expires_at is None else row.expires_at - (row.rotated_at or row.created_at)
             ends = _after(at, expires_in) if expires_in is not None or life is None else at + life
             until = at + round(overlap * times.SECOND)
