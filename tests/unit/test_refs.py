@@ -36,9 +36,9 @@ def test_projects_there_and_back(project_id: str) -> None:
 
 
 def test_a_project_has_at_most_512_letters() -> None:
-    project_id = "e/" + "p" * (refs.MAX_PROJECT_LENGTH - 2)
+    project_id = "e/" + "字" * (refs.MAX_PROJECT_LENGTH - 2)
     assert refs.external_project(refs.internal_project(project_id)) == project_id
-    with pytest.raises(InvalidRequest, match="longer than 512 bytes"):
+    with pytest.raises(InvalidRequest, match="longer than 512 characters"):
         refs.internal_project(project_id + "p")
 
 

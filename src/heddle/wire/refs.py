@@ -37,10 +37,9 @@ _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
 DOTS = (".", "..")
 """Names that no address can hold: clients resolve them, also percent-encoded, before they send a request."""
 MAX_PROJECT_LENGTH = 512
-"""Bytes of UTF-8, as of the limits below."""
 MAX_ID_BYTES, MAX_REF_BYTES = 512, 2000
 """Ids and names that clients choose, and refs in internal form: keys of indexes, whose rows PostgreSQL limits to 2704
-bytes: a project (683 at most) and a ref, or a project and three names."""
+bytes: a project (683 of ASCII at most) and a ref, or a project and three names."""
 
 Edge = tuple[str, str]
 
@@ -76,8 +75,8 @@ def internal_project(project_id: str) -> str:
         raise InvalidRequest(f"Invalid project_id: expected 'entity/project', got {project_id[:200]!r}")
     if entity in DOTS or project in DOTS:
         raise InvalidRequest(f"Invalid project_id: neither part can be '.' or '..', got {project_id[:200]!r}")
-    if is_longer(project_id, MAX_PROJECT_LENGTH):
-        raise InvalidRequest(f"Invalid project_id: longer than {MAX_PROJECT_LENGTH} bytes")
+    if len(project_id) > MAX_PROJECT_LENGTH:
+        raise InvalidRequest(f"Invalid project_id: longer than {MAX_PROJECT_LENGTH} characters")
     return base64.urlsafe_b64encode(project_id.encode("utf-8", "replace")).decode().rstrip("=")
 
 
