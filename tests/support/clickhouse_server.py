@@ -5,6 +5,7 @@ It speaks what clickhouse-connect's ordinary clients send: queries with bound pa
 """
 
 import gzip
+import io
 import queue
 import re
 import sys
@@ -16,6 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import lz4.frame
 from chdb import session
+from python_multipart import parse_form
+from python_multipart.multipart import Field
 
 _FORMAT = re.compile(r"\sFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _INSERT_HEAD = re.compile(rb"\s*INSERT\s.*?FORMAT\s+(\w+)\s", re.IGNORECASE | re.DOTALL)
@@ -65,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         parameters = dict(parse_qsl(address.query, keep_blank_values=True))
         body = self._body()
+        if self.headers.get_content_maintype() == "multipart":
+            parameters, body = parameters | _form(self.headers["Content-Type"], body), b""
         if address.path.startswith("/ping"):
             return self._answer(200, b"Ok.\n")
         try:
@@ -117,6 +122,18 @@ def run(opened: Any, parameters: dict[str, str], body: bytes) -> tuple[bytes, st
     values = {name[6:]: value for name, value in parameters.items() if name.startswith("param_")}
     result = opened.query(statement, form, params=values) if values else opened.query(statement, form)
     return (result.bytes() if hasattr(result, "bytes") else b""), form
+
+
+def _form(kind: str, body: bytes) -> dict[str, str]:
+    """The fields that clients send in place of an address that would be too long."""
+    fields: dict[str, str] = {}
+
+    def add(field: Field) -> None:
+        fields[field.field_name.decode()] = (field.value or b"").decode()
+
+    headers = {"Content-Type": kind.encode(), "Content-Length": str(len(body)).encode()}
+    parse_form(headers, io.BytesIO(body), add, None)
+    return fields
 
 
 def _frames(packed: bytes) -> bytes:
