@@ -1,7 +1,6 @@
 """Passes requests on to the writing process, whole and as they come, over a connection of their own each."""
 
 import asyncio
-import contextlib
 import re
 import socket
 from collections.abc import Iterable
@@ -132,13 +131,18 @@ class _Answer:
     async def run(self, connection: socket.socket) -> None:
         """Pass the answer on; one that breaks off stays incomplete, which the client sees."""
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError, HttpParserError):
+        try:
             while not self._is_whole and (data := await loop.sock_recv(connection, _PART)):
                 self._parser.feed_data(data)
                 messages, self._messages = self._messages, []
                 for message in messages:
                     self._has_begun = True
                     await self._send(message)
+        except (OSError, HttpParserError):
+            pass
+        finally:
+            # It holds the callbacks: a cycle would keep the whole request until garbage is collected.
+            del self._parser
         if self._is_whole:
             await self._send({"type": "http.response.body", "body": b""})
         elif not self._has_begun:
