@@ -16,7 +16,7 @@ from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, ans
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.folder import FileWriter
-from heddle.store.control.erasure import IMPORT_JOB
+from heddle.store.control.erasure import IMPORT_JOB, PURGE_JOB
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
@@ -155,6 +155,9 @@ class Archives:
         await asyncio.to_thread(self._sweep, {row.body["file"] for row in imports})
         if any(row.id < job.id and not set(job.body["into"]).isdisjoint(row.body["into"]) for row in imports):
             raise Later(_WAIT_SECONDS, "Another archive is being imported into the project")
+        purges = await self._store.eval_jobs.open_of(PURGE_JOB)
+        if any(row.project_id in job.body["into"] for row in purges):
+            raise Later(_WAIT_SECONDS, "Something is being purged from the project")
         path = self._folder / job.body["file"]
         if not path.is_file():
             raise NotFound("The archive was removed; upload it again")

@@ -15,10 +15,10 @@ from heddle.store.control.keys import KeyRow, Keys, Sessions
 from heddle.wire import refs, times
 from heddle.wire.keys import ADDRESS as ADDRESS
 from heddle.wire.keys import ROLES as ROLES
+from heddle.wire.keys import Authority, read_grants, show_scopes, write_grants
 from heddle.wire.keys import Grant as Grant
 from heddle.wire.keys import Scope as Scope
 from heddle.wire.keys import hash_key as hash_key
-from heddle.wire.keys import show_scopes
 
 _HOW = (
     "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', as 'x-api-key: <key>' or as "
@@ -64,8 +64,7 @@ class Caller:
     def from_json(cls, told: Mapping[str, Any]) -> "Caller":
         """What `to_json` made, or an earlier version, whose `write` included deletion."""
         if "grants" in told:
-            grants = tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told["grants"])
-            return cls(told["user"], grants, told["key_id"])
+            return cls(told["user"], read_grants(told["grants"]), told["key_id"])
         scopes = frozenset(map(Scope, told["scopes"]))
         scopes |= {Scope.ANNOTATE, Scope.DELETE} if Scope.WRITE in scopes else frozenset()
         return cls(told["user"], (Grant(told["project"] or told["entity"] or "", scopes),), told["key_id"])
@@ -76,9 +75,14 @@ class Caller:
         grants = [[reach, sorted(_EVERYTHING if Scope.ADMIN in scopes else scopes)] for reach, scopes in self.grants]
         return {"user": self.user, "admin": self.has(Scope.ADMIN), "grants": grants}
 
+    @property
+    def authority(self) -> Authority | None:
+        """What work in the background is started with; None without a key."""
+        return None if self.key_id is None else Authority(self.key_id, self.grants)
+
     def to_json(self) -> dict[str, Any]:
         """What a job keeps of who asked for it."""
-        return {"user": self.user, "grants": [[g.reach, sorted(g.scopes)] for g in self.grants], "key_id": self.key_id}
+        return {"user": self.user, "grants": write_grants(self.grants), "key_id": self.key_id}
 
     def has(self, scope: Scope) -> bool:
         """True when the key carries the scope in some project."""

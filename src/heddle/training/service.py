@@ -41,6 +41,7 @@ from heddle.training.schemas.trajectories import check_pairs, check_rows
 from heddle.training.source import resolve_source
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import write_grants
 from heddle.wire.training import CallSource, PolicyHost
 
 _NEEDED = ("torch", "numpy", "safetensors", "tokenizers", "jinja2")
@@ -245,7 +246,7 @@ class Training:
             id=job_id or str(uuid.uuid4()),
             model_id=model.id,
             kind=kind,
-            config=config,
+            config={**config, "grants": write_grants(caller.grants)},
             payload=key,
             created_at=times.now(),
             created_by=caller.user,
