@@ -142,8 +142,12 @@ class Archives:
         self._sweep(None)
 
     def _sweep(self, named: Collection[str] | None) -> None:
-        """Remove old uploads that were cut off, and old archives that no open job names (None: not known)."""
-        before = time.time() - _ABANDONED_SECONDS
+        """Remove old uploads that were cut off, and old archives that no open job names (None: the server starts).
+
+        Where one server owns the folder, all that was cut off is old as it starts.
+        """
+        is_alone = named is None and self._settings.control == "sqlite"
+        before = time.time() - (0.0 if is_alone else _ABANDONED_SECONDS)
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             is_left = path.name.startswith(".") or (named is not None and path.name not in named)
             with contextlib.suppress(FileNotFoundError):

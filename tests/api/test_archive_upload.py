@@ -350,3 +350,17 @@ def test_it_waits_for_a_purge_of_its_project(tmp_path: Path, monkeypatch: pytest
             assert (await services.jobs.wait("a/b", job_id)).state == "succeeded"
 
     asyncio.run(run())
+
+
+@scale.on_sqlite
+def test_what_a_killed_server_had_received_goes_at_its_start(tmp_path: Path) -> None:
+    """Up to `max_archive` of each upload lay there for a day, and then until the next import."""
+    (tmp_path / "imports").mkdir()
+    for name in (".cut-off", "waits-for-its-job"):
+        (tmp_path / "imports" / name).write_bytes(b"left")
+
+    async def run() -> None:
+        async with running_services(tmp_path):
+            assert [path.name for path in (tmp_path / "imports").iterdir()] == ["waits-for-its-job"]
+
+    asyncio.run(run())
