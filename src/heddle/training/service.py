@@ -41,7 +41,6 @@ from heddle.training.schemas.trajectories import check_pairs, check_rows
 from heddle.training.source import resolve_source
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
-from heddle.wire.keys import write_grants
 from heddle.wire.training import CallSource, PolicyHost
 
 _NEEDED = ("torch", "numpy", "safetensors", "tokenizers", "jinja2")
@@ -246,7 +245,7 @@ class Training:
             id=job_id or str(uuid.uuid4()),
             model_id=model.id,
             kind=kind,
-            config={**config, "grants": write_grants(caller.grants)},
+            config={**config, "grants": caller.to_json()["grants"]},
             payload=key,
             created_at=times.now(),
             created_by=caller.user,

@@ -95,13 +95,8 @@ def merge_grants(grants: Iterable[Grant]) -> tuple[Grant, ...]:
 
 
 def read_grants(told: Iterable[Sequence[Any]]) -> tuple[Grant, ...]:
-    """The grants of what `write_grants` made."""
+    """The grants of what a job keeps of its caller: pairs of a reach and the scopes there."""
     return tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told)
-
-
-def write_grants(grants: Iterable[Grant]) -> list[list[Any]]:
-    """Grants as a job keeps them: pairs of a reach and the scopes there."""
-    return [[grant.reach, sorted(grant.scopes)] for grant in grants]
 
 
 class Authority(NamedTuple):

@@ -89,7 +89,7 @@ class JobConfig(Resources):
     """The step to start from; the step that it makes is a candidate, and the name stays where it is."""
     ruler: NotRequired[RulerRule]
     grants: NotRequired[list[list[Any]]]
-    """What its key allowed when it was started, as `write_grants` writes it."""
+    """What its key allowed when it was started, as `Caller.to_json` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
