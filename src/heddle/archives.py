@@ -16,7 +16,7 @@ from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, ans
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.folder import FileWriter
-from heddle.store.control.erasure import IMPORT_JOB
+from heddle.store.control.erasure import IMPORT_JOB, PURGE_JOB
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
@@ -142,8 +142,12 @@ class Archives:
         self._sweep(None)
 
     def _sweep(self, named: Collection[str] | None) -> None:
-        """Remove old uploads that were cut off, and old archives that no open job names (None: not known)."""
-        before = time.time() - _ABANDONED_SECONDS
+        """Remove old uploads that were cut off, and old archives that no open job names (None: the server starts).
+
+        Where one server owns the folder, all that was cut off is old as it starts.
+        """
+        is_alone = named is None and self._settings.control == "sqlite"
+        before = time.time() - (0.0 if is_alone else _ABANDONED_SECONDS)
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             is_left = path.name.startswith(".") or (named is not None and path.name not in named)
             with contextlib.suppress(FileNotFoundError):
@@ -155,6 +159,9 @@ class Archives:
         await asyncio.to_thread(self._sweep, {row.body["file"] for row in imports})
         if any(row.id < job.id and not set(job.body["into"]).isdisjoint(row.body["into"]) for row in imports):
             raise Later(_WAIT_SECONDS, "Another archive is being imported into the project")
+        purges = await self._store.eval_jobs.open_of(PURGE_JOB)
+        if any(row.project_id in job.body["into"] for row in purges):
+            raise Later(_WAIT_SECONDS, "Something is being purged from the project")
         path = self._folder / job.body["file"]
         if not path.is_file():
             raise NotFound("The archive was removed; upload it again")

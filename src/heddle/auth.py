@@ -15,10 +15,10 @@ from heddle.store.control.keys import KeyRow, Keys, Sessions
 from heddle.wire import refs, times
 from heddle.wire.keys import ADDRESS as ADDRESS
 from heddle.wire.keys import ROLES as ROLES
+from heddle.wire.keys import Authority, show_scopes
 from heddle.wire.keys import Grant as Grant
 from heddle.wire.keys import Scope as Scope
 from heddle.wire.keys import hash_key as hash_key
-from heddle.wire.keys import show_scopes
 
 _HOW = (
     "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', as 'x-api-key: <key>' or as "
@@ -75,6 +75,11 @@ class Caller:
         """What pages know of who looks at them: `grants` are pairs of a reach and the scopes there."""
         grants = [[reach, sorted(_EVERYTHING if Scope.ADMIN in scopes else scopes)] for reach, scopes in self.grants]
         return {"user": self.user, "admin": self.has(Scope.ADMIN), "grants": grants}
+
+    @property
+    def authority(self) -> Authority | None:
+        """What work in the background is started with; None without a key."""
+        return None if self.key_id is None else Authority(self.key_id, self.grants)
 
     def to_json(self) -> dict[str, Any]:
         """What a job keeps of who asked for it."""

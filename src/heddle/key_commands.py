@@ -118,7 +118,8 @@ def list_keys(
     rows = [("id", "user", "roles", "created", "last used", "from", "state")]
     for row in found:
         ends = "usable" if row.expires_at is None else f"until {_day(row.expires_at)}"
-        ended = "expired" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
+        ended = "expired" if row.grants else "no role any more"
+        ended = ended if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
         state = ended if row.problem(times.now()) else f"{ends}, signs in" if row.is_person else ends
         used = (_day(row.last_used_at), row.last_used_from or "")
         rows.append((row.id, row.user, " ".join(map(str, row.grants)), _day(row.created_at), *used, state))

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 from heddle.certificates import ssl_context
-from heddle.errors import ExtraMissing, Forbidden, NotAuthenticated, Unavailable
+from heddle.errors import ExtraMissing, NotAuthenticated, Unavailable
 from heddle.extras import install_command
 from heddle.setting_kinds import read_group_roles
 from heddle.settings import Settings
@@ -89,8 +89,7 @@ class Provider:
     async def finish(self, attempt: Attempt, given: Mapping[str, str], redirect_uri: str) -> Person:
         """Who has signed in, by what the provider sent the browser back with.
 
-        Raises NotAuthenticated for a sign-in that is not this browser's, or not the provider's; Forbidden for somebody
-        without a role; Unavailable.
+        Raises NotAuthenticated for a sign-in that is not this browser's, or not the provider's; Unavailable.
         """
         if not secrets.compare_digest(
             given.get("state", "").encode("utf-8", "replace"), attempt.derive("state").encode()
@@ -106,10 +105,7 @@ class Provider:
         groups = claims.get(self._settings.oidc_groups)
         named = {group for group in groups if isinstance(group, str)} if isinstance(groups, list) else {groups}
         found = [grant for group in (*named, EVERYBODY) for grant in self._roles.get(str(group), ())]
-        grants = merge_grants(found)
-        if not grants:
-            raise Forbidden(f"No group of {user[:256]} has a role on this server")
-        return Person(f"{self._settings.oidc_issuer} {claims['sub']}", user[:256], grants)
+        return Person(f"{self._settings.oidc_issuer} {claims['sub']}", user[:256], merge_grants(found))
 
     async def _claims(self, attempt: Attempt, code: str, redirect_uri: str) -> Json:
         """What the provider says of somebody; the token is checked, what it lacks is asked for."""

@@ -18,6 +18,8 @@ from heddle.errors import InvalidRequest
 TRAINING = "training"
 """The folder of trainable models, below the data folder."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+_SCRATCH = re.compile(r"\..+\.[a-z0-9_]{8}\.unfinished", re.DOTALL)
+"""The names of what `open_scratch` makes."""
 FOLDER, FILE = 0o700, 0o600
 _OTHERS = 0o077
 SUMS = "SHA256SUMS"
@@ -99,8 +101,10 @@ def remedy(folder: Path) -> str:
 
 @contextlib.contextmanager
 def open_scratch(target: Path) -> Iterator[Path]:
-    """A new folder beside a place, for what is half made of it; those that killed processes left go. Raises OSError."""
-    beginning, end = f".{target.name}.", ".unfinished"
+    """A new folder beside a place, for what is half made of it; those that killed processes left go. Raises OSError.
+
+    Those of other places in the same folder go, too: a backup or an export often has a new name each day.
+    """
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as opening:
             # One at a time: a folder that is not locked yet looks like one that was left. Where there are no such
@@ -108,10 +112,10 @@ def open_scratch(target: Path) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 opening.enter_context(_held(target.parent, fcntl.LOCK_EX))
             for path in target.parent.iterdir():
-                if path.name.startswith(beginning) and path.name.endswith(end):
+                if _SCRATCH.fullmatch(path.name):
                     with contextlib.suppress(OSError), _held(path):
                         shutil.rmtree(path, ignore_errors=True)
-            path = Path(tempfile.mkdtemp(end, beginning, target.parent))
+            path = Path(tempfile.mkdtemp(".unfinished", f".{target.name}.", target.parent))
             stack.callback(shutil.rmtree, path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 stack.enter_context(_held(path))

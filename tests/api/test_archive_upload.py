@@ -320,3 +320,47 @@ def test_what_it_brings_holds_at_once_until_it_is_purged(tmp_path: Path) -> None
         while client.get(f"/v1/models/{MODELS}/tuned").status_code != 404:
             assert time.monotonic() < deadline, "the adapter is served still"
             time.sleep(0.1)
+
+
+@scale.on_sqlite
+def test_it_waits_for_a_purge_of_its_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came while everything was being removed was told as stored, and parts of it were gone."""
+
+    async def run() -> None:
+        removing, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async with running_services(tmp_path) as (services, client):
+            purge_files = services.store.purge_files
+
+            async def purge_later() -> int:
+                removing.set()
+                await may_go_on.wait()
+                return await purge_files()
+
+            monkeypatch.setattr(services.store, "purge_files", purge_later)
+            asked = await client.post("/project/purge", json={"project_id": OLD, "subject": "project"})
+            await removing.wait()
+            job_id = (await client.post("/archives/import", files={"file": archive_of("a/b", OLD)})).json()["job_id"]
+            why = "Something is being purged from the project"
+            while (job := await services.jobs.read("a/b", job_id)) is None or job.error != why:
+                assert job is None or job.ended_at is None, job
+                await asyncio.sleep(0)
+            may_go_on.set()
+            assert (await services.jobs.wait(OLD, asked.json()["job_id"])).state == "succeeded"
+            assert (await services.jobs.wait("a/b", job_id)).state == "succeeded"
+
+    asyncio.run(run())
+
+
+@scale.on_sqlite
+def test_what_a_killed_server_had_received_goes_at_its_start(tmp_path: Path) -> None:
+    """Up to `max_archive` of each upload lay there for a day, and then until the next import."""
+    (tmp_path / "imports").mkdir()
+    for name in (".cut-off", "waits-for-its-job"):
+        (tmp_path / "imports" / name).write_bytes(b"left")
+
+    async def run() -> None:
+        async with running_services(tmp_path):
+            assert [path.name for path in (tmp_path / "imports").iterdir()] == ["waits-for-its-job"]
+
+    asyncio.run(run())

@@ -7,7 +7,7 @@ import pytest
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control.keys import MOST_GRANTS, SESSION_SECONDS
 from heddle.wire import times
-from heddle.wire.keys import Grant, hash_key
+from heddle.wire.keys import Authority, Grant, hash_key
 from tests.support.postgres import postgres
 from tests.support.servers import Two, two
 
@@ -92,6 +92,39 @@ def test_who_signs_in_has_what_their_groups_allow_now(two: Two) -> None:
             assert (await one.keys.sign_in("issuer/ada", "ada l", EDITOR)).problem(0) == "was revoked"
             await one.keys.restore(ada.id, "admin")
             assert (await one.keys.sign_in("issuer/ada", "ada l", EDITOR)).problem(0) is None
+            # In no group any more: what was begun ends, other sessions too; a stranger is not even stored.
+            assert (await one.keys.sign_in("issuer/ada", "ada l", ())).problem(0) == "has no role any more"
+            assert (await one.keys.sign_in("issuer/eve", "eve", ())).grants == ()
+            assert {row.user for row in await one.keys.all()} == {"ada l", "bob"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (["editor:team", "viewer:other/x"], ["editor:team", "viewer:other"], None),
+        (["editor+delete:team/x"], ["editor:team", "viewer+delete:team/x"], None),
+        (["editor:team"], ["admin"], None),
+        (["editor:team"], ["viewer:team"], "has lost roles since"),
+        (["editor:team"], ["editor:team/x"], "has lost roles since"),
+        (["editor:team", "viewer:other"], ["editor:team"], "has lost roles since"),
+        (["admin:team/x"], ["editor+delete:team"], "has lost roles since"),
+    ],
+)
+@pytest.mark.parametrize("two", ["sqlite"], indirect=True)
+def test_work_ends_when_who_started_it_has_lost_roles(
+    two: Two, before: list[str], now: list[str], said: str | None
+) -> None:
+    async def main() -> None:
+        async with two.open() as (one, _):
+            ada = await one.keys.sign_in("issuer/ada", "ada", tuple(map(Grant.parse, before)))
+            started = Authority(ada.id, ada.grants)
+            unknown = Authority("gone", ada.grants)
+            assert await one.keys.problems([started, unknown]) == {}
+            await one.keys.sign_in("issuer/ada", "ada", tuple(map(Grant.parse, now)))
+            why = f"The sign-in of user 'ada', which started this, {said}"
+            assert await one.keys.problems([started, unknown]) == ({} if said is None else {started: why})
 
     asyncio.run(main())
 

@@ -10,11 +10,14 @@ from heddle.errors import HeddleError, QuotaReached
 from heddle.store.control.coordination import JobQueue
 from heddle.store.data_folder import explain_disk
 from heddle.wire import times
+from heddle.wire.keys import Authority
 
 LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
 RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
+FindProblems = Callable[[Collection[Authority]], Awaitable[dict[Authority, str]]]
+"""Says why work must not go on, of what it was started with."""
 Ts = TypeVarTuple("Ts")
 
 
@@ -163,8 +166,7 @@ class Runner(Generic[J]):
         """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
         self._ended = asyncio.Condition()
         self._stopping = False
-        self.find_problems: Callable[[Collection[str]], Awaitable[dict[str, str]]] | None = None
-        """Says why keys (by their ids) cannot be used any more, of those that jobs were started with."""
+        self.find_problems: FindProblems | None = None
 
     @property
     def _is_shared(self) -> bool:
@@ -323,13 +325,13 @@ class Runner(Generic[J]):
         return self._hold_seconds()
 
     async def _check_keys(self, attempts: Collection[Attempt[J]]) -> None:
-        """End the jobs whose keys cannot be used any more."""
+        """End the jobs whose keys cannot be used any more, or allow less than when they were started."""
         if self.find_problems is None:
             return
-        keys = {attempt.job.key_id for attempt in attempts} - {None}
-        problems = await self.find_problems(keys) if keys else {}
+        started_with = {attempt.job.authority for attempt in attempts} - {None}
+        problems = await self.find_problems(started_with) if started_with else {}
         for attempt in attempts:
-            if problem := problems.get(attempt.job.key_id):
+            if problem := problems.get(attempt.job.authority):
                 attempt.cancel(problem)
 
     def _hold_seconds(self) -> float:

@@ -245,7 +245,7 @@ class Training:
             id=job_id or str(uuid.uuid4()),
             model_id=model.id,
             kind=kind,
-            config=config,
+            config={**config, "grants": caller.to_json()["grants"]},
             payload=key,
             created_at=times.now(),
             created_by=caller.user,

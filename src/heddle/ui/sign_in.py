@@ -65,6 +65,8 @@ async def finish(
             raise NotAuthenticated("The sign-in took too long, or was started in another browser")
         person = await provider.finish(Attempt(secret), request.query_params, _callback(request, settings))
         row = await store.keys.sign_in(person.identity, person.user, person.grants)
+        if not row.grants and row.revoked_at is None:
+            raise Forbidden(f"No group of {row.user} has a role on this server")
         if problem := row.problem(times.now()):
             raise _KeptOut(f"The sign-in of {row.user} {problem}")
         seconds = settings.oidc_hours * 3600

@@ -1,10 +1,10 @@
 """API keys as they are stored: what they allow and where, and the hash that they are found by."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heddle.errors import InvalidRequest
 from heddle.wire import refs
@@ -79,8 +79,11 @@ class Grant(NamedTuple):
 
     def contains(self, other: "Grant") -> bool:
         """True when it allows all that the other one does, wherever that does."""
-        is_around = self.reach in ("", other.reach.partition("/")[0], other.reach)
-        return is_around and (Scope.ADMIN in self.scopes or other.scopes <= self.scopes)
+        return self.is_around(other.reach) and (Scope.ADMIN in self.scopes or other.scopes <= self.scopes)
+
+    def is_around(self, reach: str) -> bool:
+        """True when it counts wherever another one does that has this reach."""
+        return self.reach in ("", reach.partition("/")[0], reach)
 
 
 def merge_grants(grants: Iterable[Grant]) -> tuple[Grant, ...]:
@@ -89,6 +92,27 @@ def merge_grants(grants: Iterable[Grant]) -> tuple[Grant, ...]:
     for reach, scopes in grants:
         found[reach] = found.get(reach, frozenset[Scope]()) | scopes
     return tuple(Grant(*item) for item in sorted(found.items()))
+
+
+def read_grants(told: Iterable[Sequence[Any]]) -> tuple[Grant, ...]:
+    """The grants of what a job keeps of its caller: pairs of a reach and the scopes there."""
+    return tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told)
+
+
+class Authority(NamedTuple):
+    """What work in the background was started with: a key, by its id, and what that allowed then."""
+
+    key_id: str
+    grants: tuple[Grant, ...] = ()
+
+    def is_within(self, grants: Iterable[Grant]) -> bool:
+        """True when all that the key allowed then is allowed by these grants."""
+        return all(
+            Grant(reach, frozenset[Scope]().union(*(now.scopes for now in grants if now.is_around(reach)))).contains(
+                Grant(reach, scopes)
+            )
+            for reach, scopes in self.grants
+        )
 
 
 def hash_key(key: str) -> str:

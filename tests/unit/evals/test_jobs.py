@@ -68,6 +68,30 @@ def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_job_ends_when_its_person_has_lost_roles(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def endless(_job: JobRow, _run: JobRun) -> Json:
+            begun.set()
+            await asyncio.Event().wait()
+            return {}
+
+        async with queue(tmp_path) as (jobs, store):
+            jobs.register("slow", endless)
+            jobs.find_problems = store.keys.problems
+            await jobs.start()
+            person = await store.keys.sign_in("issuer/ann", "ann", ANN.grants)
+            job = await jobs.submit("slow", Caller.of(person), PROJECT, {})
+            await begun.wait()
+            await store.keys.sign_in("issuer/ann", "ann", (Grant.parse("viewer:team"),))
+            ended = await done(jobs, job)
+            why = "The sign-in of user 'ann', which started this, has lost roles since"
+            assert (ended.state, ended.error) == ("cancelled", why)
+
+    asyncio.run(main())
+
+
 def test_the_same_id_is_the_same_job_and_no_other_one(tmp_path: Path) -> None:
     async def main() -> None:
         async with queue(tmp_path, evaluation_queue=2) as (jobs, _):

@@ -2,14 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from heddle.errors import InvalidRequest, NotFound
 from heddle.inference.prompt.opaque_reasoning import encode_reasoning
+from heddle.inference.responses.answer import ResponsesAnswer
 from heddle.inference.responses.items import (
     ITEMS,
     MOST_REASONING_BYTES,
@@ -19,7 +21,7 @@ from heddle.inference.responses.items import (
     new_key,
     output_id,
 )
-from heddle.inference.responses.service import CUT, Responses
+from heddle.inference.responses.service import CUT, Background, Responses
 from heddle.inference.service import Inference
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups, Store
@@ -29,6 +31,7 @@ from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import times
+from heddle.wire.keys import Authority, Grant
 
 Work = Callable[[ControlGroups, Responses], Awaitable[None]]
 OWNER = "b3duZXI"
@@ -186,3 +189,36 @@ def test_reasoning_in_very_many_items_is_joined_once() -> None:
         builder.add(ITEMS.validate_python([item] * 5000), "input")
     assert [message.reasoning for message in builder.messages] == ["a" * 10_000_000]
     assert time.process_time() - began < 3
+
+
+def test_a_response_in_the_background_fails_with_the_key_that_started_it(tmp_path: Path) -> None:
+    async def work(store: ControlGroups, service: Responses) -> None:
+        _, key = await store.keys.create("ann", (Grant.parse("editor"),), "admin")
+        begun = asyncio.Event()
+
+        async def write(*_: Any, **__: Any) -> AsyncIterator[Any]:
+            begun.set()
+            await asyncio.Event().wait()
+            yield []
+
+        answer = Mock(spec=ResponsesAnswer)
+        answer.opening.return_value = [{"response": {"status": "in_progress"}}]
+        answer.failure.side_effect = lambda error: [{"error": error.reason}]
+        answer.body.side_effect = lambda: {"status": "failed", **service._background["r1"].events[-1]}
+        service._inference = Mock(stream=write, begin_generation=AsyncMock(), end=AsyncMock())
+        queued = row(1, status="queued")
+        assert await store.responses.add(queued, 1)
+        running = Mock(plan=Mock(answer=answer))
+        task = asyncio.create_task(service._run("r1"))
+        service._background["r1"] = Background(running, queued, task, Authority(key.id, key.grants))
+        await begun.wait()
+        await service._keep_up()
+        assert not service._background["r1"].is_ending
+        await store.keys.revoke(key.id, "admin")
+        await service._keep_up()
+        await asyncio.wait([task])
+        found = await store.responses.find(OWNER, "r1")
+        why = "The key of user 'ann', which started this, was revoked"
+        assert found is not None and (found.status, found.body["error"]) == ("failed", why)
+
+    run(tmp_path, work)

@@ -4,18 +4,22 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from pydantic import ValidationError
 
 from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import InvalidRequest, Unavailable
+from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow
 from heddle.store.control.training_models import ModelRow
 from heddle.trace.records import TraceRecords
 from heddle.training.queue.publish import Promotion
 from heddle.training.schemas.requests import PromotionRequest
+from heddle.training.service import Training
+from heddle.wire.keys import Authority
 from heddle.wire.training import Sampling, Scored, call_id_of
 from tests.support.inprocess import Trace, running_services
 
@@ -159,3 +163,12 @@ def test_what_only_looks_like_a_ref_is_stored_as_text(tmp_path: Path) -> None:
         assert call["inputs"]["source"]["reward"]["path"] == odd and call["output"]["error"] == odd
 
     asyncio.run(test())
+
+
+def test_a_job_keeps_what_its_key_allowed() -> None:
+    ann = Caller("ann", (Grant.parse("editor:team"), Grant.parse("viewer:other/x")), key_id="k")
+    training = Mock(models=Mock(ending=set()), settings=Settings())
+    training._tinker.is_run, training._jobs.add = AsyncMock(return_value=False), AsyncMock()
+    row = asyncio.run(Training._add_job(training, Mock(id="m1"), "rl", JOB.config, "payload", ann))
+    assert row.authority == ann.authority == Authority("k", ann.grants)
+    assert asyncio.run(Training._add_job(training, Mock(id="m1"), "rl", JOB.config, "payload", LOCAL)).authority is None

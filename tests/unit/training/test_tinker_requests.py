@@ -10,7 +10,7 @@ import pytest
 from heddle.inference.engine.base import RequestRefused
 from heddle.jobs.runner import Attempt
 from heddle.settings import Settings
-from heddle.training.tinker.runner import Requests
+from heddle.training.tinker.runner import Requests, SampleRequests, TrainingRequests
 
 
 class Failing(Requests):
@@ -53,3 +53,18 @@ def test_what_the_engine_refuses_is_not_begun_again() -> None:
 def test_a_fault_that_passes_does_not_count() -> None:
     with pytest.raises(OSError, match="disk"):
         begin(OSError("disk"), 2)
+
+
+@pytest.mark.parametrize("kind", [SampleRequests, TrainingRequests])
+def test_what_waits_ends_with_the_key_of_its_session(kind: type[Requests]) -> None:
+    why = "The key of user 'ann', which started this, was revoked"
+    rows = AsyncMock()
+    tinker = Mock(requests=rows, rows=AsyncMock(), models=AsyncMock(), settings=Settings(), wake={})
+    tinker.sessions.find_problem = AsyncMock(return_value=why)
+    given = (tinker, Mock(), Mock()) if kind is TrainingRequests else (tinker,)
+    row: Any = SimpleNamespace(
+        id="session:train:0:1", target="session:train:0", kind="x", body=b"{}", cancel_asked=None
+    )
+    asyncio.run(kind(*given)._work(Attempt(row)))
+    [ended] = rows.finish.await_args_list
+    assert ended.args[2:] == (None, why, True)

@@ -460,15 +460,16 @@ def test_scratch_folders_that_are_opened_at_once_stay(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_export_left_goes_with_the_next(tmp_path: Path, source: Path) -> None:
-    """It was a copy of the whole database."""
-    left, other = tmp_path / ".moved.heddle.0123abcd.unfinished", tmp_path / ".other.heddle.0123abcd.unfinished"
-    for folder in (left, other):
-        folder.mkdir()
-        (folder / DATABASE).write_bytes(b"x")
-    with open_scratch(tmp_path / "moved.heddle") as at_work:
+    """It was a copy of the whole database, and stayed where each export has the date in its name."""
+    left = [f".moved.heddle{day}.0123abcd.unfinished" for day in ("", "-monday")]
+    others = [".moved.heddle.unfinished", "moved.0123abcd.unfinished"]
+    for name in (*left, *others):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / DATABASE).write_bytes(b"x")
+    with open_scratch(tmp_path / "moved.heddle") as at_work, open_scratch(tmp_path / "other") as beside:
         asyncio.run(export(of(source), tmp_path / "moved.heddle", (), False))
         found = {path.name for path in tmp_path.iterdir()}
-    assert found == {"source", "moved.heddle", other.name, at_work.name}
+    assert found == {"source", "moved.heddle", *others, at_work.name, beside.name}
 
 
 def test_what_a_killed_import_left_is_written_anew_and_never_exported(tmp_path: Path, archive: Path) -> None:

@@ -32,6 +32,7 @@ from heddle.store.base import Store
 from heddle.store.control.responses import LEASE_SECONDS, MOST_CHARS, OPEN, ConversationRow, ResponseRow
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import Authority
 
 logger = logging.getLogger("heddle.inference")
 _RENEW_SECONDS = LEASE_SECONDS / 3
@@ -66,13 +67,17 @@ class Background:
     running: Running
     row: ResponseRow
     task: asyncio.Task[None]
+    authority: Authority | None
     events: list[Json] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
     is_ending: bool = False
 
     def cut(self, why: str | None = None) -> None:
-        """Cancel the work, once, and not where it has failed: that would cut what it does to end in order."""
+        """Cancel the work, once, and not where it has failed: that would cut what it does to end in order.
+
+        With a reason it is stored as failed.
+        """
         if not self.is_ending:
             self.is_ending = True
             self.task.cancel(why)
@@ -239,7 +244,7 @@ class Responses:
             raise error from None
         # The task takes its own place in the table before it runs for the first time.
         work = asyncio.create_task(self._run(row.id))
-        found = self._background[row.id] = Background(running, row, work)
+        found = self._background[row.id] = Background(running, row, work, arrival.caller.authority)
         # Only the last of those that have ended can be streamed again.
         ended = [response_id for response_id, one in self._background.items() if one.has_ended]
         for response_id in ended[:-_FINISHED_STREAMS]:
@@ -266,8 +271,8 @@ class Responses:
         except asyncio.CancelledError as cancelled:
             await self._inference.end(running, cancelled)
             # One that had been completed by then stays so.
-            if cancelled.args == (CUT,) and running.record.error is not None:
-                one.add(answer.failure(HeddleError(CUT)))
+            if cancelled.args and running.record.error is not None:
+                one.add(answer.failure(HeddleError(cancelled.args[0])))
                 await self._keep_failure(one)
         except Exception as error:  # a fault of ours: the log gets the traceback, the client a failed response
             one.is_ending = True
@@ -345,6 +350,10 @@ class Responses:
             wanted = await self._rows.renew(list(at_work))
             for response_id in at_work.keys() - wanted:
                 at_work[response_id].cut()
+            problems = await self._store.keys.problems({one.authority for one in at_work.values() if one.authority})
+            for one in at_work.values():
+                if one.authority in problems:
+                    one.cut(problems[one.authority])
         await self._mark_cut()
         if self._rounds % _TIDY_ROUNDS == 0 and await self._leases.take("responses", _RENEW_SECONDS):
             await self._rows.forget_older(times.now() - self._days * times.DAY)

@@ -15,6 +15,7 @@ from heddle.store.control.coordination import CANCELLED, FAILED, NO_LEASE, NOW, 
 from heddle.store.control.repository import Integer, Key, Mapped, Repository, Unique, writes
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import Authority, read_grants
 
 OPEN = (QUEUED, RUNNING)
 STATES = (*OPEN, SUCCEEDED, FAILED, CANCELLED)
@@ -51,9 +52,10 @@ class JobRow:
     """How often it was begun since its last progress and no server said how that ended; this time counts, too."""
 
     @property
-    def key_id(self) -> str | None:
-        """The key that it was started with."""
-        return self.caller.get("key_id")
+    def authority(self) -> Authority | None:
+        """What it was started with; None where that was no key."""
+        key_id = self.caller.get("key_id")
+        return None if key_id is None else Authority(key_id, read_grants(self.caller.get("grants", ())))
 
 
 _jobs = Mapped(

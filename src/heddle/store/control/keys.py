@@ -13,7 +13,7 @@ from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
 from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
 from heddle.wire import jsontext, refs, times
-from heddle.wire.keys import Grant, hash_key, merge_grants, read_scopes
+from heddle.wire.keys import Authority, Grant, hash_key, merge_grants, read_scopes
 
 PREFIX = "heddle-"
 MOST_GRANTS = 100
@@ -65,6 +65,8 @@ class KeyRow:
         """What keeps this from being used at an instant, with a secret of that hash: `was revoked`; None if nothing."""
         if self.revoked_at is not None:
             return "was revoked"
+        if not self.grants:
+            return "has no role any more"
         if self.expires_at is not None and self.expires_at <= at:
             return f"expired on {times.to_iso(self.expires_at)[:16]}Z"
         if hashed is not None and hashed == self.previous_hash and (self.previous_until or 0) <= at:
@@ -135,12 +137,16 @@ class Keys(Repository):
 
     @writes
     def sign_in(self, connection: sa.Connection, identity: str, user: str, grants: tuple[Grant, ...]) -> KeyRow:
-        """Somebody whom a provider knows as `identity`, with what their groups allow now."""
+        """Somebody whom a provider knows as `identity`, with what their groups allow now.
+
+        Who comes without any grant for the first time is not stored; from others all grants are taken.
+        """
         hashed, at = _PERSON + hash_key(identity), times.now()
         row = KEYS.first(connection, KEYS.select(api_keys.c.hash == hashed))
         if row is None:
             row = KeyRow(times.uuid7(), hashed, user, grants, at, "sign-in")
-            _insert(connection, row)
+            if grants:
+                _insert(connection, row)
         elif (row.user, row.grants) != (user, grants):
             told = {"key": row.id, "user": user, "roles": list(map(str, grants))}
             _change(connection, row, {"user": user, "grants": grants}, at, user, "person.change", told)
@@ -179,11 +185,19 @@ class Keys(Repository):
         """Every key and everybody who has signed in, oldest first."""
         return await self._all(KEYS, KEYS.select().order_by(api_keys.c.created_at, api_keys.c.id))
 
-    async def problems(self, key_ids: Collection[str]) -> dict[str, str]:
-        """Why work that keys started must not go on; those that can be used are left out."""
-        now, rows = times.now(), await self._all(KEYS, KEYS.select(api_keys.c.id.in_(key_ids)))
-        problems = {row: problem for row in rows if (problem := row.problem(now))}
-        return {row.id: f"The key of user '{row.user}', which started this, {said}" for row, said in problems.items()}
+    async def problems(self, started_with: Collection[Authority]) -> dict[Authority, str]:
+        """Why work that was started with these must not go on; those that can be used are left out."""
+        now, ids = times.now(), {authority.key_id for authority in started_with}
+        rows = {row.id: row for row in await self._all(KEYS, KEYS.select(api_keys.c.id.in_(ids)))}
+        found: dict[Authority, str] = {}
+        for authority in started_with:
+            if (row := rows.get(authority.key_id)) is None:
+                continue
+            said = row.problem(now) or ("" if authority.is_within(row.grants) else "has lost roles since")
+            if said:
+                what = "sign-in" if row.is_person else "key"
+                found[authority] = f"The {what} of user '{row.user}', which started this, {said}"
+        return found
 
     async def any_usable(self) -> bool:
         """True when at least one key can be used."""

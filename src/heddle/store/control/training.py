@@ -22,6 +22,7 @@ from heddle.store.control.coordination import (
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Unique, reads, writes
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import Authority, read_grants
 
 PUBLISHING = "publishing"
 AT_WORK = (RUNNING, PUBLISHING)
@@ -87,6 +88,8 @@ class JobConfig(Resources):
     candidate_from: NotRequired[int]
     """The step to start from; the step that it makes is a candidate, and the name stays where it is."""
     ruler: NotRequired[RulerRule]
+    grants: NotRequired[list[list[Any]]]
+    """What its key allowed when it was started, as `Caller.to_json` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,11 @@ class JobRow:
     """The key that it was started with."""
     former_project: str | None = None
     """The project (internal id) of its model, once that was deleted."""
+
+    @property
+    def authority(self) -> Authority | None:
+        """What it was started with; None where that was no key."""
+        return None if self.key_id is None else Authority(self.key_id, read_grants(self.config.get("grants", ())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from heddle.http.routing import off_loop
 from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
 from heddle.store.control.coordination import RUNNING
-from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow
+from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SessionRow
 from heddle.store.control.training import STEP, TINKER, EventRow, JobConfig, JobRow, Resources
 from heddle.store.control.training_models import ModelRow
 from heddle.training import files
@@ -77,6 +77,15 @@ class Requests(Runner[RequestRow]):
     async def perform(self, row: RequestRow) -> Done:
         """Do a request. Raises Impossible, HeddleError, ProcessEnded."""
         raise NotImplementedError
+
+    async def _open_session(self, session_id: str, what: str) -> SessionRow:
+        """The session of `what`; raises Impossible where it was deleted or its key has ended."""
+        session = await self._tinker.rows.session(session_id)
+        if session is None:
+            raise Impossible(f"the {what} was deleted")
+        if problem := await self._tinker.sessions.find_problem(session):
+            raise Impossible(problem)
+        return session
 
     async def _work(self, attempt: Attempt[RequestRow]) -> None:
         row = attempt.job
@@ -156,6 +165,7 @@ class TrainingRequests(Requests):
         model = None if run is None else await tinker.models.find_row(run.model_id)
         if run is None or model is None:
             raise Impossible("the model was deleted")
+        await self._open_session(run.session_id, "model")
         with self._slot.busy():
             answer = await self._ask(run, model, row, run.applied)
             if isinstance(answer, Behind):
@@ -344,9 +354,9 @@ class SampleRequests(Requests):
 
         rows, wanted = self._tinker.rows, orjson.loads(row.body)
         sampler = await rows.sampler(row.target)
-        session = None if sampler is None else await rows.session(sampler.session_id)
-        if sampler is None or session is None:
+        if sampler is None:
             raise Impossible("the sampler was deleted")
+        session = await self._open_session(sampler.session_id, "sampler")
         caller = Caller(session.created_by, (Grant("", ROLES["editor"]),), session.key_id)
         body = make_body(wanted, await self._address(sampler), row.id)
         drawn = await self._tinker.policies.draw(body, caller, session.project_id)

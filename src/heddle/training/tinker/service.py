@@ -70,7 +70,7 @@ class Tinker:
         self.policies = policies
         self._training = training
         self._table = store.train_models
-        self.sessions = Sessions(store.tinker, store.redaction)
+        self.sessions = Sessions(store.tinker, store.redaction, store.keys)
         self.jobs = store.train_jobs
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """For each request that somebody waits for: set when it has ended."""

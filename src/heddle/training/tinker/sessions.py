@@ -4,11 +4,13 @@ import secrets
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, Gone, InvalidRequest, NotFound
+from heddle.store.control.keys import Keys
 from heddle.store.control.redaction import Redaction
 from heddle.store.control.tinker import SessionRow, TinkerRows
 from heddle.training.tinker.schemas import CreateSession
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import Authority
 
 DEFAULT_PROJECT = "tinker"
 _SEEN_AGAIN = 60 * times.SECOND
@@ -17,9 +19,10 @@ _SEEN_AGAIN = 60 * times.SECOND
 class Sessions:
     """What clients ask for about their sessions."""
 
-    def __init__(self, rows: TinkerRows, redaction: Redaction) -> None:
+    def __init__(self, rows: TinkerRows, redaction: Redaction, keys: Keys) -> None:
         self._rows = rows
         self._redaction = redaction
+        self._keys = keys
 
     async def create(self, wanted: CreateSession, caller: Caller, session_id: str | None = None) -> SessionRow:
         """A session in `project_id` (`entity/project`, or of the caller's own); raises Forbidden, Conflict."""
@@ -78,6 +81,13 @@ class Sessions:
             ending = await self._redaction.value(refs.internal_project(row.project_id), ending)
             await self._rows.change_session(session_id, ending=ending)
             await self._rows.end_jobs(times.now(), 0)
+
+    async def find_problem(self, row: SessionRow) -> str | None:
+        """Why requests of a session must not be done any more: the key that it was started with has ended."""
+        if row.key_id is None:
+            return None
+        authority = Authority(row.key_id)
+        return (await self._keys.problems([authority])).get(authority)
 
     async def list_reached(self, caller: Caller) -> list[SessionRow]:
         """The sessions that the caller's key reaches, newest first."""

@@ -125,7 +125,7 @@ async def keys(caller: Admin, store: StoreDep) -> Response:
     used = await store.sessions.counts(now)
     shown = [_describe(row, used.get(row.id, 0), caller, now) for row in reversed(await store.keys.all())]
     roles = {role: sorted(scopes) for role, scopes in ROLES.items()}
-    return answer({"keys": [row for row in shown if row["roles"]], "roles": roles})
+    return answer({"keys": [row for row in shown if row["roles"] or caller.is_operator], "roles": roles})
 
 
 @router.post("/_ui/api/keys", include_in_schema=False)
@@ -176,7 +176,8 @@ async def revoke_key(key_id: str, caller: Admin, store: StoreDep, authenticator:
 async def _find(key_id: str, caller: Caller, store: StoreDep) -> KeyRow:
     """A key all of which the caller administers; raises NotFound for others."""
     row = await store.keys.read(key_id)
-    if row is None or not all(_administers(caller, grant) for grant in row.grants):
+    is_ours = caller.is_operator or (row is not None and row.grants)
+    if row is None or not is_ours or not all(_administers(caller, grant) for grant in row.grants):
         raise NotFound(f"Key {key_id[:100]!r} not found among those that your key administers")
     return row
 

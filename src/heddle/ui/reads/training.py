@@ -190,7 +190,13 @@ async def read_events(
         raise NotFound("Training job not found")
     events = await store.train_jobs.events(found.id, after)
     shown = [{**_pick(row, "seq", "type", "data"), "at": row.created_at / times.SECOND} for row in events]
-    return answer({"id": found.id, "config": found.config, "events": shown})
+    return answer(
+        {
+            "id": found.id,
+            "config": {name: value for name, value in found.config.items() if name != "grants"},
+            "events": shown,
+        }
+    )
 
 
 @router.get("/_ui/api/trajectories", include_in_schema=False, dependencies=KNOWN_PARAMETERS)
