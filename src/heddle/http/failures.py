@@ -218,14 +218,34 @@ _CHAT = "POST /v1/chat/completions"
 _NEAR = "compare vectors of POST /v1/embeddings"
 _OWN_STATE = "POST /v1/responses keeps conversations (store, previous_response_id)"
 _TEXT_ONLY = f"the served models read and write text ({_CHAT})"
+_NO_AGENTS = f"agents and their tools run in the client ({_CHAT} and POST /v1/responses with `tools`)"
+_ACCESS = "`heddle keys` manages keys and what they may do, `heddle limits` their limits; costs are POST /calls/usage"
+_WEBHOOKS = "alerts call webhooks, POST /alerts/create"
+_JUDGE = f"{_CHAT} with response_format lets a model judge a text, POST /calls/score a scorer"
 _INSTEAD = {
     "assistants": _OWN_STATE,
     "threads": _OWN_STATE,
     "audio": _TEXT_ONLY,
     "realtime": _TEXT_ONLY,
+    "live": _TEXT_ONLY,
     "videos": _TEXT_ONLY,
+    "agents": _NO_AGENTS,
+    "chatkit": _NO_AGENTS,
+    "containers": _NO_AGENTS,
+    "skills": _NO_AGENTS,
+    "environments": _NO_AGENTS,
+    "sessions": _NO_AGENTS,
+    "vaults": _NO_AGENTS,
+    "organization": _ACCESS,
+    "organizations": _ACCESS,
+    "projects": _ACCESS,
+    "webhook_endpoints": _WEBHOOKS,
+    "webhook_event_types": _WEBHOOKS,
     "images": "POST /image/create asks a provider of the settings for an image",
-    "moderations": f"{_CHAT} with response_format lets a model judge a text, POST /calls/score a scorer",
+    "moderations": _JUDGE,
+    "decisions": _JUDGE,
+    "content_provenance_checks": _JUDGE,
+    "safety": _JUDGE,
     "batches": f"send the requests to {_CHAT} at the same time; the engine answers them together",
     "chat/completions": f"{_CHAT} creates a completion; it is stored as a call, which POST /calls/stream_query finds",
     "messages/batches": "send the requests to POST /v1/messages at the same time; the engine answers them together",

@@ -15,6 +15,8 @@ MISSING = {
     "/v1/threads/x/runs": "/v1/responses",
     "/v1/fine_tuning/jobs": "/v1/preview/sft-training-jobs",
     "/v1/vector_stores": "/v1/embeddings",
+    "/v1/containers": "run in the client",
+    "/v1/organization/costs": "/calls/usage",
     "/v1/rerank": "/v1/embeddings",
     "/v1/score": "/v1/embeddings",
     "/v1/v1/models": "must not end in /v1",
