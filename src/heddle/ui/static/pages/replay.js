@@ -118,7 +118,7 @@ async function makeDataset(replay) {
 
 const FILTERS = [
   ["all", "All", () => true],
-  ["changed", "Changed", (row) => row.replay && row.replay.answer !== row.original.answer],
+  ["changed", "Changed", (row) => row.replay && row.original.trace_id !== null && row.replay.answer !== row.original.answer],
   ["failed", "Failed", (row) => row.outcome === "failed"],
   ["skipped", "Skipped", (row) => row.outcome === "skipped"],
 ];
