@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from heddle.store.control.repository import Key, Mapped, Serial, upsert
-from heddle.wire import refs, times
+from heddle.wire import times
 from heddle.wire.batched import group_pairs
 
 LATEST = "latest"
@@ -89,13 +89,6 @@ def alias_target(connection: sa.Connection, project: str, object_id: str, alias:
     mine = sa.and_(*aliased_to(project, object_id), aliases.alias == alias)
     found: str | None = connection.execute(sa.select(aliases.digest).where(mine)).scalar_one_or_none()
     return found
-
-
-def resolve(connection: sa.Connection, project: str, object_id: str, name: str) -> str:
-    """The digest that an alias points to; any other name of a version as it is."""
-    if name == LATEST or refs.version_number(name) is not None or refs.looks_like_digest(name):
-        return name
-    return alias_target(connection, project, object_id, name) or name
 
 
 def is_tagged(project: str, object_id: Any, digest: Any) -> sa.ColumnElement[bool]:

@@ -273,7 +273,7 @@ class Objects(RedactedRepository):
         with_labels: bool = False,
     ) -> ObjectVersion | None:
         """The version that a digest, `latest`, `v<N>` or an alias names, a deleted one included."""
-        named = _named(labels.resolve(connection, project, object_id, digest))
+        named = _named(_resolve_alias(connection, project, object_id, digest))
         query = _select(with_value).where(*_of_object(project, object_id), named)
         # Ordered here: SQLite would take an index for the order, and read every version.
         found = _found(connection, project, query, with_labels)
@@ -392,6 +392,12 @@ class Objects(RedactedRepository):
             text = found.get((target.name, target.version))
             values[ref] = text if text is None or not target.edges else refs.follow_in_text(text, target.edges)
         return values
+
+
+def _resolve_alias(connection: sa.Connection, project: str, object_id: str, name: str) -> str:
+    if name == LATEST or refs.version_number(name) is not None or refs.looks_like_digest(name):
+        return name
+    return labels.alias_target(connection, project, object_id, name) or name
 
 
 def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
