@@ -104,6 +104,22 @@ def test_count_fires_once_and_resolves(client: httpx.Client, hooks: tuple[Receiv
     assert read(client, PROJECT, alert)["state"] == "quiet"
 
 
+def test_a_rule_on_a_deleted_scorer_has_a_problem(client: httpx.Client, hooks: tuple[Receiver, str]) -> None:
+    """One on a scorer that was never stored has none: its scores may come from a client."""
+    project = "team/scorers"
+    scorer = {"project_id": project, "object_id": "tone", "val": {"_type": "Scorer", "name": "tone"}}
+    assert client.post("/obj/create", json={"obj": scorer}).status_code == 200
+    of = {"metric": "score", "operator": "<", "threshold": 0.5}
+    stored, other = (create(client, hooks, project, **of, scorer=name) for name in ("tone", "elsewhere"))
+    until(lambda: read(client, project, stored)["checked_at"] is not None, "a look at the rule")
+    assert read(client, project, stored)["problem"] is None
+    assert client.post("/obj/delete", json={"project_id": project, "object_id": "tone"}).status_code == 200
+    until(lambda: read(client, project, stored)["problem"] == "the scorer tone was deleted", "the problem")
+    assert read(client, project, other)["problem"] is None
+    assert client.post("/obj/create", json={"obj": scorer | {"val": {"_type": "Scorer"}}}).status_code == 200
+    until(lambda: read(client, project, stored)["problem"] is None, "the scorer is there again")
+
+
 def test_every_metric(client: httpx.Client, hooks: tuple[Receiver, str]) -> None:
     project = "team/metrics"
     usage = {"gpt-4o": {"prompt_tokens": 1_000_000, "completion_tokens": 0, "requests": 1}}

@@ -171,7 +171,12 @@ def test_refused_questions(langfuse: httpx.Client) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
 def test_what_is_not_offered_says_so(langfuse: httpx.Client, method: str) -> None:
-    for path, said in (("comments", "wandb.note.1"), ("unstable/dashboards", "docs/langfuse.md")):
+    for path, said in (
+        ("comments", "wandb.note.1"),
+        ("unstable/skills", "docs/langfuse.md"),
+        ("v2/evaluation-rules/x", "Monitor"),
+    ):
         refused = ask(langfuse, method, f"/api/public/{path}", 404)
-        assert refused["error"] == "LangfuseNotFoundError"
+        # Without a code the SDK cannot read refusals of its newer interfaces.
+        assert (refused["error"], refused["code"]) == ("LangfuseNotFoundError", "resource_not_found")
         assert f"{method} /api/public/{path}" in refused["message"] and said in refused["message"]

@@ -147,6 +147,22 @@ def test_bars_count_exactly_between_two_instants(wire: Wire, days: float) -> Non
     assert wire.post("/_ui/api/calls/summary", query=asked)["count"] == 120
 
 
+def test_bars_of_all_time_span_what_is_selected(wire: Wire) -> None:
+    now = datetime.now(UTC).replace(minute=30)
+    asked = [call(wire, now - timedelta(days=100, minutes=minute), op_name="ask") for minute in range(20)]
+    store(wire, call(wire, now - timedelta(days=400)), *asked, call(wire, now))
+    every = wire.post("/_ui/api/calls/summary")
+    found = wire.post("/_ui/api/calls/summary", filter={"op_names": ["ask"]})
+    assert (every["count"], found["count"]) == (22, 20) == (sum(every["bars"]["total"]), sum(found["bars"]["total"]))
+    bars = found["bars"]
+    assert bars["step"] * len(bars["total"]) <= 86_400 < every["bars"]["step"]
+    starts = [datetime.fromisoformat(item["started_at"]).timestamp() for item in asked]
+    assert bars["start"] <= min(starts) and max(starts) < bars["start"] + bars["step"] * len(bars["total"])
+    ended = wire.post("/_ui/api/calls/summary", filter={"op_names": ["ask"]}, to=max(starts))
+    assert ended["count"] == 19 and ended["bars"]["step"] < every["bars"]["step"]
+    assert wire.post("/_ui/api/calls/summary", filter={"op_names": ["none"]})["count"] == 0
+
+
 def test_counts_follow_every_change_of_a_call(wire: Wire) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=3)
     first, second = (call(wire, long_ago + timedelta(days=day)) for day in (0, 2))

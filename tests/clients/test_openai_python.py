@@ -1,7 +1,9 @@
 """The unmodified newest `openai` package for Python against heddle's own model."""
 
+import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import API_KEY, ROOT, SCENARIOS, Client
@@ -89,6 +91,32 @@ def test_failures_and_cancelled_streams(openai: Client) -> None:
     with Chat(openai.server) as chat:
         figures = chat.until_idle()
         assert figures["aborted"] >= 6 and chat.answer()["choices"]
+
+
+def test_every_operation_of_the_sdk_is_served_or_refused_with_what_exists_instead(openai: Client) -> None:
+    """The operations are read from the SDK's resources."""
+    resources = next((ROOT / ".clients" / f"openai-{VERSION}").glob("lib/python*/site-packages/openai/resources"))
+    request = re.compile(r'self\._(get|post|put|patch|delete|get_api_list)\(\s*(?:path_template\(\s*)?f?"(/[^"]+)"')
+    found = {
+        (match[1].upper().removesuffix("_API_LIST"), re.sub(r"{\w+}", "x", match[2]))
+        for file in resources.rglob("*.py")
+        for match in request.finditer(file.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 200
+    unexplained = []
+    with httpx.Client(base_url=openai.server, headers={"authorization": f"Bearer {API_KEY}"}, timeout=60) as http:
+        for method, path in sorted(found):
+            answer = http.request(method, f"/v1{path}", content=b"{" if method == "POST" else None)
+            if answer.status_code in (404, 405) and re.match(
+                r"(Not Found|Method Not Allowed): (?!.*Instead: )", _message(answer)
+            ):
+                unexplained.append((method, path))
+            assert answer.status_code < 500, (method, path, answer.text)
+    assert unexplained == []
+
+
+def _message(answer: httpx.Response) -> str:
+    return str(answer.json()["error"]["message"])
 
 
 @pytest.mark.thorough

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import Wire
+from tests.support.chat import until
 from tests.support.server import HeddleProcess
 from tests.support.webhooks import Receiver, receiving
 from tests.ui.support import Watched, look
@@ -188,3 +189,17 @@ def test_slack_and_mail_are_told_and_tested_one_by_one(
     expect(page.get_by_text("has been changed or deleted since")).to_be_visible()
     expect(row).to_contain_text("40.0 %")
     assert "secrettoken" not in page.content()
+
+
+def test_a_rule_on_a_deleted_scorer_says_so(page: Page, wire: Wire, receiver: tuple[Receiver, str]) -> None:
+    wire.post("/obj/create", obj={"project_id": wire.project, "object_id": "tone", "val": {"_type": "Scorer"}})
+    wire.post("/obj/delete", object_id="tone")
+    rule = {"metric": "score", "operator": "<", "threshold": 0.5, "scorer": "tone", "webhook_url": receiver[1]}
+    wire.post("/alerts/create", name="Tone", **rule)
+    until(lambda: wire.post("/alerts/query")["alerts"][0]["problem"] is not None, "the problem")
+    page.goto(f"{wire.url}/{wire.project}/weave/alerts")
+    row = page.get_by_role("row", name="Tone")
+    expect(row).to_contain_text("problem")
+    expect(row).to_contain_text("the scorer tone was deleted")
+    page.get_by_role("button", name="Edit Tone").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("the scorer tone was deleted")

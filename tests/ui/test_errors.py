@@ -45,9 +45,9 @@ def failed(server: HeddleProcess, project: str) -> str:
     return project
 
 
-def opened(page: Page, project: str) -> Locator:
+def opened(page: Page, project: str, query: str = "") -> Locator:
     """The list of groups."""
-    page.goto(f"/{project}/weave/errors")
+    page.goto(f"/{project}/weave/errors{query}")
     rows = page.get_by_role("table", name="Errors").locator("tbody tr")
     expect(rows).to_have_count(len(PROBLEMS))
     return rows
@@ -101,6 +101,19 @@ def test_a_group_shows_examples_and_becomes_a_dataset_an_alert_a_monitor_and_a_g
     [dataset] = wire.objects(filter={"object_ids": ["keys"]})
     table = wire.post("/table/query", digest=dataset["val"]["rows"].rpartition("/")[2])
     assert sorted(row["val"]["number"] for row in table["rows"]) == [7, 8, 9, 10]
+
+
+def test_the_address_of_an_error_that_is_not_listed_says_so(page: Page, failed: str) -> None:
+    rows = opened(page, failed, "?show=gone%20answer")
+    note = page.get_by_role("alert").filter(has_text="is not in the list below")
+    expect(note).to_be_visible()
+    look(page, "errors-unknown", narrow=True)
+    note.get_by_role("button", name="Show all time").click()
+    expect(page).to_have_url(re.compile("t=all"))
+    expect(note).to_be_visible()
+    note.get_by_role("button", name="Close").click()
+    expect(note).to_have_count(0)
+    expect(rows).to_have_count(len(PROBLEMS))
 
 
 def test_the_overview_shows_alike_errors_once(page: Page, failed: str) -> None:

@@ -198,6 +198,9 @@ def test_outliers_flatten_nothing_and_axes_have_one_form(page: Page, wire: Wire,
     for chart, text in ((bars, "1 beyond the scale: show all"), (latencies, "1 beyond the scale: show all")):
         expect(chart.locator(".beyond")).not_to_have_count(0)
         box = chart.locator("..")
+        # Beside the bars, not over them.
+        ends = box.get_by_role("button", name=text).bounding_box(), chart.bounding_box()
+        assert ends[0] is not None and ends[1] is not None and ends[0]["y"] + ends[0]["height"] <= ends[1]["y"]
         box.get_by_role("button", name=text).click()
         expect(chart.locator(".beyond")).to_have_count(0)
         box.get_by_role("button", name="Cut off outliers").click()

@@ -53,6 +53,13 @@ def test_a_replay_is_started_read_side_by_side_and_made_a_dataset(page: Page, wi
     expect(page.get_by_role("dialog", name="Chat 2")).to_be_visible()
     look(page, "replay-pair")
     page.keyboard.press("Escape")
+    [replay] = wire.post("/replays/query")["replays"]
+    first = wire.post("/replays/results", id=replay["id"])["rows"][0]
+    wire.post("/calls/delete", call_ids=[first["original"]["call_id"]])
+    page.reload()
+    expect(rows.nth(1)).to_contain_text("The call was deleted")
+    errors = page.get_by_role("table", name="Measures").get_by_role("row").filter(has_text="Error")
+    expect(errors.get_by_role("cell").last).to_have_text(str(len(QUESTIONS) - 1))
     page.get_by_role("button", name="Create dataset").click()
     page.get_by_role("dialog", name="Create dataset").get_by_label("Name").fill("both-answers")
     page.get_by_role("dialog", name="Create dataset").get_by_role("button", name="Publish").click()

@@ -49,7 +49,7 @@ WRITTEN = """async (module) => {
     const noon = Date.UTC(2020, 4, 30, 12) / 1000;
     return [
         [59.999, 119.7, 3599.6, 7199, 0.99996, 0.00099996, -5, 0].map(duration),
-        [0.0000025, 0.0099999, 999.999, -0.5, 0].map(money),
+        [0.0000025, -0.0000025, 0.0099999, 999.999, -0.5, 0].map(money),
         [999_950, 999, 1_000_000].map(bytes),
         [0, 1, 2, 1234].map((count) => plural(count, "call")),
         plural(1, "reply", "replies"), plural(2, "reply", "replies"),
@@ -91,7 +91,7 @@ def test_what_is_written_keeps_to_its_units_nouns_and_zones(page: Page, project:
     *told, is_dated, is_dated_now, exact = page.evaluate(WRITTEN, script.replace("app.js", "lib/format.js"))
     assert told == [
         ["1m 0s", "2m 0s", "1h 0m", "2h 0m", "1.00 s", "1 ms", "−5.00 s", "0 s"],
-        ["< $0.00001", "$0.01", "$1,000", "−$0.50", "$0"],
+        ["< $0.00001", "> −$0.00001", "$0.01", "$1,000", "−$0.50", "$0"],
         ["1 MB", "999 B", "1 MB"],
         ["0 calls", "1 call", "2 calls", "1,234 calls"],
         "1 reply",

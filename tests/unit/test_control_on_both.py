@@ -48,6 +48,7 @@ from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import query, refs, table_rows, times
 from heddle.wire.calls import UniformRun
 from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
+from heddle.wire.records import VersionLabels
 from heddle.wire.spans import StoredRecord
 from tests.support.postgres import PostgresServer
 
@@ -150,8 +151,9 @@ async def objects(store: ControlGroups) -> list[Any]:
     await store.objects.set_aliases(_P, "b", f"{0:043}", ["prod", "latest"], "me")
     await store.objects.add_tags(_P, "b", f"{5:043}", ["x", "a", "x"], "me")
     await store.objects.add_tags(_P, "b", f"{5:043}", ["x"], "me")
-    await store.objects.set_tags(_P, "a", ["t", "u"], "me")
-    await store.objects.set_tags(_P, "b", None, "me")
+    for name, number, tags in (("a", 2, ["t", "u"]), ("b", 5, None)):
+        again = NewVersion(_P, "object", name, f"{number:043}", "{}", 2, "Model" if name == "b" else None, None, "me")
+        await store.objects.create(dataclasses.replace(again, labels=VersionLabels(["named"], tags)))
     stale = NewVersion(_P, "object", "b", "8" * 43, "{}", 2, "Model", None, "me", after=f"{5:043}")
     found += [
         await _told(store.objects.create(stale)),
@@ -367,6 +369,13 @@ async def training(store: ControlGroups) -> list[Any]:
     for name in ("m0", "m1"):
         first = CheckpointRow(name, name, 0, None, None, name, "digest", 1, {}, 1)
         await store.train_models.create(ModelRow(name, "e", "p", name, "base", None, {}, 1, "me"), first)
+    late = ModelRow("m2", "e", "p", "m0", "base", None, {}, 1, "me")
+    found.append(
+        await _told(store.train_models.create(late, CheckpointRow("c2", "m2", 0, None, None, "m2", "d", 1, {}, 1)))
+    )
+    # What was never known is removed without a trace in the audit log.
+    assert await store.train_models.delete(late, 2, "me") == []
+    assert [row.action for row in await store.audit_log.query(AuditQuery(), 100)] == ["train_model.create"] * 2
     for number, model in enumerate(("m0", "m1", "m0", "m1", "gone")):
         job = TrainJob(
             id=f"j{number}",

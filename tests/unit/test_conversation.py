@@ -292,6 +292,10 @@ def test_tools_are_no_chat() -> None:
         ({"user": {"role": "admin", "name": "ada"}}, {"role": "admin", "name": "ada"}),
         ({}, {"messages": [1, 2]}),
         ({"input.value": {"question": "Hi"}}, {"output.value": [{"answer": "Yo"}]}),
+        # A conditional edge of LangGraph.
+        ({"messages": [{"type": "human", "content": "Hi"}]}, "__end__"),
+        ({"input.value": {"messages": [{"type": "human", "content": "Hi"}]}}, {"output.value": "__end__"}),
+        ({"input.value": {"messages": [{"type": "human", "content": "Hi"}]}}, {"output.value": '"__end__"'}),
     ],
 )
 def test_what_went_to_no_model_is_no_chat(inputs: Any, output: Any) -> None:

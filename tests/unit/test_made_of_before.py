@@ -11,6 +11,7 @@ import pytest
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
+from heddle.store.control import object_labels
 from heddle.store.control.erasure import PURGE_JOB, Counts
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.objects import NewVersion, ObjectFilter
@@ -22,6 +23,7 @@ from heddle.store.control.training_models import CheckpointRow, LogRow
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import refs
+from heddle.wire.records import VersionLabels
 
 PROJECT = refs.internal_project("team/one")
 
@@ -66,16 +68,33 @@ def test_all_versions_have_the_same_tags(tmp_path: Path) -> None:
         async def tags() -> list[list[str] | None]:
             return [row.tags for row in await store.objects.query(PROJECT, ObjectFilter(), with_labels=True)]
 
-        for digit in range(2):
-            await store.objects.create(version(digit))
+        async def create(digit: int, wanted: list[str] | None) -> None:
+            await store.objects.create(replace(version(digit), labels=VersionLabels(["best"], wanted)))
+
+        await store.objects.create(version(0))
         await store.objects.add_tags(PROJECT, "o", "0" * 43, ["a"], "me")
         await store.objects.add_tags(PROJECT, "o", "0" * 43, ["a", "b"], "me")
-        await store.objects.set_tags(PROJECT, "o", None, "me")
+        await create(1, None)
         assert await tags() == [["a", "b"], ["a", "b"]]
-        await store.objects.set_tags(PROJECT, "o", ["c", "b"], "me")
-        assert await tags() == [["b", "c"], ["b", "c"]]
-        await store.objects.set_tags(PROJECT, "o", [], "me")
-        assert await tags() == [[], []]
+        await create(2, ["c", "b"])
+        assert await tags() == [["b", "c"]] * 3
+        await create(3, [])
+        assert await tags() == [[]] * 4
+        found = await store.objects.read(PROJECT, "o", "best")
+        assert found is not None and found.version_index == 3
+
+    run(tmp_path, work)
+
+
+def test_a_version_is_there_with_its_labels_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise Conflict("no tags")
+
+    async def work(store: ControlGroups) -> None:
+        monkeypatch.setattr(object_labels, "set_tags", fail)
+        with pytest.raises(Conflict):
+            await store.objects.create(replace(version(0), labels=VersionLabels(["best"], ["a"])))
+        assert await store.objects.query(PROJECT, ObjectFilter()) == []
 
     run(tmp_path, work)
 

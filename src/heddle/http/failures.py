@@ -132,14 +132,25 @@ def anthropic_body(error: HeddleError) -> dict[str, Any]:
 _LANGFUSE_PREFIX = "/api/public/"
 _LANGFUSE_ERRORS = {401: "UnauthorizedError", 403: "ForbiddenError", 404: "LangfuseNotFoundError"}
 
+_LANGFUSE_CODES = {
+    401: "authentication_failed",
+    403: "access_denied",
+    404: "resource_not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    429: "rate_limited",
+}
+"""SDKs cannot read the errors of some newer interfaces without such a code."""
+
 
 def langfuse_body(error: HeddleError) -> dict[str, Any]:
-    """`{"message", "error"}`; for a request of a wrong shape `error` has the places."""
+    """`{"message", "error", "code"}`; for a request of a wrong shape `error` has the places."""
+    code = _LANGFUSE_CODES.get(error.status, "internal_error" if error.status >= 500 else "invalid_request")
     if isinstance(error, ValidationFailed):
         places = [{"path": item["loc"][1:], "message": item["msg"], "code": item["type"]} for item in error.detail]
-        return {"message": f"Invalid request data: {error.reason}", "error": places}
+        return {"message": f"Invalid request data: {error.reason}", "error": places, "code": code}
     kind = "InternalServerError" if error.status >= 500 else "InvalidRequestError"
-    return {"message": error.reason, "error": _LANGFUSE_ERRORS.get(error.status, kind)}
+    return {"message": error.reason, "error": _LANGFUSE_ERRORS.get(error.status, kind), "code": code}
 
 
 _SHAPES: tuple[tuple[str, Callable[[HeddleError], dict[str, Any]]], ...] = (
@@ -218,14 +229,41 @@ _CHAT = "POST /v1/chat/completions"
 _NEAR = "compare vectors of POST /v1/embeddings"
 _OWN_STATE = "POST /v1/responses keeps conversations (store, previous_response_id)"
 _TEXT_ONLY = f"the served models read and write text ({_CHAT})"
+_NO_AGENTS = f"agents and their tools run in the client ({_CHAT} and POST /v1/responses with `tools`)"
+_ACCESS = "`heddle keys` manages keys and what they may do, `heddle limits` their limits; costs are POST /calls/usage"
+_WEBHOOKS = "alerts call webhooks, POST /alerts/create"
+_JUDGE = f"{_CHAT} with response_format lets a model judge a text, POST /calls/score a scorer"
 _INSTEAD = {
     "assistants": _OWN_STATE,
     "threads": _OWN_STATE,
     "audio": _TEXT_ONLY,
     "realtime": _TEXT_ONLY,
+    "live": _TEXT_ONLY,
     "videos": _TEXT_ONLY,
+    "agents": _NO_AGENTS,
+    "chatkit": _NO_AGENTS,
+    "containers": _NO_AGENTS,
+    "skills": _NO_AGENTS,
+    "environments": _NO_AGENTS,
+    "deployments": _NO_AGENTS,
+    "deployment_runs": _NO_AGENTS,
+    "dreams": _NO_AGENTS,
+    "memory_stores": _NO_AGENTS,
+    "tunnels": _NO_AGENTS,
+    "sessions": _NO_AGENTS,
+    "vaults": _NO_AGENTS,
+    "organization": _ACCESS,
+    "organizations": _ACCESS,
+    "projects": _ACCESS,
+    "user_profiles": _ACCESS,
+    "webhook_endpoints": _WEBHOOKS,
+    "webhook_event_types": _WEBHOOKS,
     "images": "POST /image/create asks a provider of the settings for an image",
-    "moderations": f"{_CHAT} with response_format lets a model judge a text, POST /calls/score a scorer",
+    "moderations": _JUDGE,
+    "decisions": _JUDGE,
+    "content_provenance_checks": _JUDGE,
+    "safety": _JUDGE,
+    "compliance": _JUDGE,
     "batches": f"send the requests to {_CHAT} at the same time; the engine answers them together",
     "chat/completions": f"{_CHAT} creates a completion; it is stored as a call, which POST /calls/stream_query finds",
     "messages/batches": "send the requests to POST /v1/messages at the same time; the engine answers them together",
@@ -260,6 +298,8 @@ def describe_instead(path: str, status: int) -> str | None:
         return "the address that the client is given must not end in /v1"
     if len(parts) > 1 and parts[0] == "v1":
         return _INSTEAD.get("/".join(parts[1:3]), _INSTEAD.get(parts[1]))
+    if len(parts) > 2 and parts[0] == "api" and parts[2] == "mlflow":
+        return "MLflow sends its spans to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/clients.md)"
     if status != 404:
         return None
     if parts and parts[0] in _OF_V1:

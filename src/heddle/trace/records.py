@@ -41,7 +41,17 @@ from heddle.wire.inference import InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.lazy_model import LAZY
 from heddle.wire.query import parse_query
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
+from heddle.wire.records import (
+    OP_FILE,
+    PLACEHOLDER_SOURCE,
+    Call,
+    CallEnd,
+    CallStart,
+    NewFeedback,
+    Published,
+    VersionLabels,
+    op_value,
+)
 from heddle.wire.training import CallSelection, call_id_of
 
 
@@ -145,13 +155,19 @@ class TraceRecords:
         self._store = store
 
     async def publish(
-        self, caller: Caller, project_id: str, object_id: str, value: Any, after: str | None = None
+        self,
+        caller: Caller,
+        project_id: str,
+        object_id: str,
+        value: Any,
+        after: str | None = None,
+        labels: VersionLabels | None = None,
     ) -> Published:
         """Store a version of an object or op; raises Conflict where `after` is not the latest any more."""
         caller = caller.require(Scope.WRITE)
         obj = ObjSchemaForInsert(project_id=project_id, object_id=object_id, val=lenient(value, caller))
         new = prepare_object(obj, caller.open, caller.user)
-        await self._store.objects.create(replace(new, after=after))
+        await self._store.objects.create(replace(new, after=after, labels=labels))
         found = await self._store.objects.read(new.project, object_id, new.digest, with_value=False)
         assert found is not None, "it was stored a moment ago, and deletion keeps rows"
         return Published(

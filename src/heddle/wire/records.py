@@ -33,6 +33,14 @@ class Published:
     """Internal: `weave-trace-internal:///<project>/<object|op>/<object_id>:<digest>`."""
 
 
+@dataclass(frozen=True, slots=True)
+class VersionLabels:
+    """Aliases of a new version, and the tags of all versions of its object; None are those that any of them has."""
+
+    aliases: Sequence[str] = ()
+    tags: Sequence[str] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStart:
     """The first half of a call to be stored; instants in microseconds, refs in either form."""
@@ -118,9 +126,15 @@ class Records(Protocol):
     """
 
     async def publish(
-        self, caller: Any, project_id: str, object_id: str, value: Any, after: str | None = None
+        self,
+        caller: Any,
+        project_id: str,
+        object_id: str,
+        value: Any,
+        after: str | None = None,
+        labels: VersionLabels | None = None,
     ) -> Published:
-        """Store a version of an object (or of an op, where the value is one), as /obj/create does.
+        """Store a version of an object (or of an op, where the value is one), as /obj/create does, with its labels.
 
         Raises Conflict where `after` is not the digest of the latest version any more, empty for none.
         """

@@ -273,6 +273,22 @@ def test_the_set_becomes_a_dataset(wire: Wire) -> None:
     assert wire.call(row["replayed_call_id"])["parent_id"] == replay["id"]
 
 
+def test_results_say_which_calls_were_deleted(wire: Wire) -> None:
+    """Their sides have no figures, which are neither those of an empty answer nor of a failure."""
+    ids = stored(wire, [chat_call("one"), chat_call("two")])
+    replay = replayed(wire, filter={"op_names": ["chat"]}, model="fake/swift")
+    rows = {row["original"]["call_id"]: row for row in rows_of(wire, replay)}
+    wire.post("/calls/delete", call_ids=[ids[0], rows[ids[1]]["replay"]["call_id"]])
+    rows = {row["original"]["call_id"]: row for row in rows_of(wire, replay)}
+    assert [rows[call_id]["reason"] for call_id in ids] == ["the recorded call was deleted", "the new call was deleted"]
+    assert rows[ids[0]]["replay"]["answer"] == "ONE" and rows[ids[0]]["original"]["status"] is None
+    assert rows[ids[1]]["replay"] is None and rows[ids[1]]["outcome"] == "replayed"
+    made = wire.post("/replays/dataset", id=replay["id"], name="what-is-left")
+    value = wire.post("/obj/read", object_id="what-is-left", digest=made["digest"])["obj"]["val"]
+    kept = wire.post("/table/query", digest=value["rows"].rpartition("/")[2])["rows"]
+    assert sorted(row["val"]["reason"] for row in kept) == ["the new call was deleted", "the recorded call was deleted"]
+
+
 def test_scorers_judge_both_answers(wire: Wire) -> None:
     ids = stored(wire, [chat_call("one"), chat_call("two")])
     scorer = Writer(wire.post, wire.project).scorer("ValidJSONScorer", name="ValidJSONScorer")

@@ -15,6 +15,9 @@ MISSING = {
     "/v1/threads/x/runs": "/v1/responses",
     "/v1/fine_tuning/jobs": "/v1/preview/sft-training-jobs",
     "/v1/vector_stores": "/v1/embeddings",
+    "/v1/containers": "run in the client",
+    "/v1/organization/costs": "/calls/usage",
+    "/v1/memory_stores": "run in the client",
     "/v1/rerank": "/v1/embeddings",
     "/v1/score": "/v1/embeddings",
     "/v1/v1/models": "must not end in /v1",
@@ -64,6 +67,11 @@ def test_an_address_without_its_version(chat: Chat) -> None:
     answer = chat.client.post("/chat/completions", json={})
     assert answer.status_code == 404 and "must end in /v1" in answer.json()["reason"]
     assert "must end in /v1" in chat.client.get("/models").json()["reason"]
+
+
+def test_the_interface_of_mlflow_names_its_spans(chat: Chat) -> None:
+    answer = chat.client.post("/api/2.0/mlflow/experiments/search", json={})
+    assert answer.status_code == 404 and "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in answer.json()["reason"]
 
 
 def test_other_addresses_are_simply_not_there(chat: Chat) -> None:

@@ -296,6 +296,12 @@ def test_kinds_of_openinference(kind: str, operation: str, shown: str | None) ->
         assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
 
 
+def test_the_end_of_a_graph_is_no_message_of_openinference() -> None:
+    state = text({"messages": [{"type": "human", "content": "Hi"}]})
+    found = of({"openinference.span.kind": "CHAIN", "input.value": state, "output.value": "__end__"})
+    assert (len(found.input_messages), found.output_messages) == (1, [])
+
+
 def test_documents_prompts_and_images_of_openinference() -> None:
     found = of(
         {

@@ -37,7 +37,7 @@ from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import object_value
+from heddle.wire.records import VersionLabels, object_value
 
 CLASSES = ("Prompt", "MessagesPrompt", "StringPrompt")
 PRODUCTION = "production"
@@ -184,7 +184,7 @@ class StoredPrompts(OfProjectStore):
         place, project = object_id(name), self.project
         aliases = _checked(check_aliases, [label for label in labels if label != LATEST], "labels")
         wanted_tags = None if tags is None else _checked(check_tags, list(tags), "tags")
-        before = await self._store.objects.read(project.internal, place, LATEST, with_labels=True)
+        before = await self._store.objects.read(project.internal, place, LATEST)
         if before is not None and before.deleted_at is None:
             prompt = to_prompt(before)
             if prompt is None:
@@ -193,13 +193,9 @@ class StoredPrompts(OfProjectStore):
                 raise InvalidRequest(
                     "Previous versions have different prompt type. Create a new prompt with a different name."
                 )
-        made = await self._records.publish(
-            project.caller, project.id, place, _value(name, content, config, commit_message)
-        )
-        if aliases:
-            await self._store.objects.set_aliases(project.internal, place, made.digest, aliases, project.caller.user)
-        if wanted_tags is not None or (before is not None and before.tags):
-            await self._store.objects.set_tags(project.internal, place, wanted_tags, project.caller.user)
+        value = _value(name, content, config, commit_message)
+        labelled = VersionLabels(aliases, wanted_tags)
+        made = await self._records.publish(project.caller, project.id, place, value, labels=labelled)
         return await self.find(name, version=made.version_index + 1)
 
     async def add_labels(self, name: str, version: int, labels: Sequence[str]) -> Prompt:

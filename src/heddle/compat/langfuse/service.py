@@ -14,9 +14,13 @@ from heddle.trace.otel.routes import TRACES, OTelExportRes, answer_export, expor
 router: APIRouter = group("Langfuse")
 last_router: APIRouter = group("Langfuse")
 """Tried after all others."""
+_EXPERIMENTS = "experiments are traces with attributes.experiment, scores of a run are feedback"
+_KEYS = "keys are managed with `heddle keys`"
+_PAGES = "dashboards are pages of the web interface"
 INSTEAD = {
     "annotation-queues": "annotation queues are POST /annotation_queues",
-    "experiments": "experiments are traces with attributes.experiment, scores of a run are feedback",
+    "experiments": _EXPERIMENTS,
+    "experiment-items": _EXPERIMENTS,
     "datasets": "/api/public/v2/datasets",
     "comments": "notes on calls are POST /feedback/create with feedback_type wandb.note.1",
     "metrics": "figures of calls are POST /calls/stats, tokens and costs POST /calls/usage",
@@ -25,7 +29,15 @@ INSTEAD = {
     "score-configs": "a scorer's ranges are its object; scores are taken without a config",
     "media": "media are stored out of the spans themselves (LANGFUSE_MEDIA_UPLOAD_ENABLED=false)",
     "evaluators": "scorers are objects, POST /v2/{entity}/{project}/scorers",
-    "organizations": "keys are managed with `heddle keys`",
+    "evaluation-rules": "monitors score calls as they come; they are objects of the class Monitor (docs/evaluation.md)",
+    "organizations": _KEYS,
+    "memberships": _KEYS,
+    "apiKeys": _KEYS,
+    "scim": _KEYS,
+    "projects": "a project exists once something is written to it; GET /api/public/projects names that of the keys",
+    "integrations": "`heddle export` writes projects as Parquet or as an archive",
+    "dashboards": _PAGES,
+    "dashboard-widgets": _PAGES,
 }
 """What exists in the place of interfaces that are not offered, by the word of their path."""
 

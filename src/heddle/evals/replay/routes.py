@@ -28,7 +28,8 @@ from heddle.evals.replay.schemas import (
 )
 from heddle.evals.scorers import read_scorers
 from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, describe_row, group
-from heddle.store.control.eval_jobs import JobRow, ReplayItem
+from heddle.store.control.coordination import FAILED
+from heddle.store.control.eval_jobs import REPLAYED, SKIPPED, JobRow, ReplayItem
 from heddle.wire.call_summary import cost_of
 from heddle.wire.calls import tokens_of
 from heddle.wire.jsontypes import Json
@@ -134,10 +135,13 @@ async def _find_pairs(
 
 def _row(item: ReplayItem, source: Call | None, answered: Call | None) -> Json:
     """A call and its replay, side by side."""
+    gone = [] if source or item.outcome == SKIPPED else ["the recorded call was deleted"]
+    if item.outcome in (REPLAYED, FAILED) and answered is None:
+        gone.append("the new call was deleted")
     return {
         "place": item.place,
         "outcome": item.outcome,
-        "reason": item.reason,
+        "reason": "; ".join(filter(None, (item.reason, *gone))) or None,
         "original": _side(item.call_id, source),
         "replay": _side(answered.id, answered) if answered else None,
     }
@@ -189,4 +193,4 @@ def _dataset_row(item: ReplayItem, source: Call | None, answered: Call | None) -
         "source_call_id": original["call_id"],
         "replayed_call_id": replay["call_id"] if replay else None,
     }
-    return made | ({"reason": item.reason} if item.reason else {})
+    return made | ({"reason": shown["reason"]} if shown["reason"] else {})

@@ -17,6 +17,7 @@ from heddle.store.control.redaction import RedactedRepository, Redaction
 from heddle.store.control.repository import Executor, Instance, Integer, columns_of, metadata, reads, writes
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
+from heddle.wire.records import VersionLabels
 
 PAGE, PAGE_BYTES = 100, 4 * 1024 * 1024
 """How many values are held at a time where versions are listed, and from how many bytes on fewer."""
@@ -40,6 +41,7 @@ class NewVersion:
     leaf_object_class: str | None
     user: str
     after: str | None = None
+    labels: VersionLabels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,14 +344,6 @@ class Objects(RedactedRepository):
         await self._execute(labels.object_tags.delete().where(mine, labels.tags.tag.in_(tags)))
 
     @writes
-    def set_tags(
-        self, connection: sa.Connection, project: str, object_id: str, tags: Collection[str] | None, user: str
-    ) -> None:
-        """Give all live versions the same tags: these, or with None those that any of them has."""
-        live = sa.select(_v.digest).where(*_of_object(project, object_id), _v.deleted_at.is_(None))
-        labels.set_tags(connection, project, object_id, connection.execute(live).scalars().all(), tags, user)
-
-    @writes
     def set_aliases(
         self, connection: sa.Connection, project: str, object_id: str, digest: str, aliases: Collection[str], user: str
     ) -> None:
@@ -422,7 +416,12 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
             connection.execute(object_versions.insert().values(**fields, **_identity(connection, new)))
         else:
             connection.execute(object_versions.update().where(mine).values(**fields))
-    labels.set_alias(connection, new.project, name, new.digest, LATEST, new.user)
+    for alias in (LATEST, *(new.labels.aliases if new.labels else ())):
+        labels.set_alias(connection, new.project, name, new.digest, alias, new.user)
+    if new.labels:
+        live = sa.select(_v.digest).where(*_of_object(new.project, name), _v.deleted_at.is_(None))
+        digests = connection.execute(live).scalars().all()
+        labels.set_tags(connection, new.project, name, digests, new.labels.tags, new.user)
     _mark_latest(connection, new.project, name, new.digest)
     count_class_change(connection, new.base_object_class)
 

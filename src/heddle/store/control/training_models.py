@@ -125,12 +125,13 @@ class TrainModels(Repository):
         found = _checkpoints.all(connection, _checkpoints.select(_c.model_id == row.id))
         connection.execute(train_checkpoints.delete().where(_c.model_id == row.id))
         connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
-        connection.execute(train_models.delete().where(_m.id == row.id))
+        was_known = connection.execute(train_models.delete().where(_m.id == row.id)).rowcount > 0
         project = refs.internal_project(row.project_id)
         mine = train_jobs.update().where(train_jobs.c.model_id == row.id)
         connection.execute(mine.values(payload="", former_project=project))
-        details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, at, user, "train_model.delete", project, details)
+        if was_known:
+            details = {"entity": row.entity, "project": row.project, "name": row.name}
+            audit(connection, at, user, "train_model.delete", project, details)
         return found
 
     async def checkpoints(self, model_id: str) -> list[CheckpointRow]:

@@ -24,6 +24,7 @@ from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED, SUCCEEDED
 from heddle.store.control.feedback import Window
 from heddle.store.control.monitors import FIRING, LEASE_SECONDS, QUIET, AlertRow, DeliveryRow
+from heddle.store.control.objects import ObjectFilter
 from heddle.trace.alerts.targets import Target, send, targets_of
 from heddle.trace.calls.read import filter_of
 from heddle.trace.feedback.models import RUNNABLE
@@ -437,7 +438,9 @@ class AlertService:
         is_enough = rule.metric == "count" or figure.calls >= (rule.minimum_calls or 1)
         is_over = is_enough and figure.value is not None and _COMPARE[rule.operator](figure.value, rule.threshold)
         state = FIRING if is_over else QUIET
-        row.value, row.problem, row.checked_at = figure.value, None, now
+        is_lost = rule.scorer is not None and not is_enough and await self._is_deleted(row.project, rule.scorer)
+        row.problem = f"the scorer {rule.scorer} was deleted" if is_lost else None
+        row.value, row.checked_at = figure.value, now
         messages, before = list[DeliveryRow](), row.state
         if state != row.state:
             row.state, row.changed_at = state, now
@@ -445,6 +448,13 @@ class AlertService:
         await self._store.alerts.save_check(row, messages, before)
         if messages:
             self._sender.wake()
+
+    async def _is_deleted(self, project: str, scorer: str) -> bool:
+        """True for a scorer that was there; clients also give scores of scorers that were never stored."""
+        found = await self._store.objects.read(project, scorer, "v0", with_value=False)
+        if found is None or found.deleted_at is None:
+            return False
+        return not await self._store.objects.query(project, ObjectFilter(object_ids=(scorer,)), 1)
 
 
 def _messages(row: AlertRow, event: str, now: int, calls: int | None = None) -> list[DeliveryRow]:

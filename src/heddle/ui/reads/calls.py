@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from typing import Literal as OneOf
 
 import orjson
@@ -202,21 +202,50 @@ async def facets(body: Chosen, request: Request, caller: Reader, store: StoreDep
 
 
 async def count_by_time(store: Store, query: CallsQuery, start: float | None, end: float | None) -> dict[str, Any]:
-    """Bars of a round width, counted exactly between two instants (seconds; None is the first call, and now)."""
+    """Bars of a round width, counted exactly between two instants; None is the first of the calls, and now."""
     bounds = await store.call_aggregates.bounds(query.project)
     if bounds is None:
         return {"count": 0, "errors": 0, "bars": None, "any": False}
     latest = max(bounds[1] + 1, times.now() if start is not None else 0)
     upper = latest if end is None else round(end * times.SECOND)
-    # A few calls of one moment are a thin bar in an hour, not a block as wide as the page.
-    lower = min(bounds[0], upper - _SHORTEST) if start is None else round(start * times.SECOND)
-    upper = max(lower + 1, upper)
+    lower = _start_before(bounds[0], upper) if start is None else round(start * times.SECOND)
+    wanted = _bars_of(lower, max(lower + 1, upper))
+    bars = await _count_bars(store, query, wanted, start is None, end is None)
+    # What is selected may be much shorter than its project: its time is seen in the bars that have any of it.
+    while start is None and (filled := [at for at, count in enumerate(bars["total"]) if count]):
+        first = wanted.lower // wanted.step * wanted.step
+        upper = first + (filled[-1] + 1) * wanted.step if end is None else upper
+        narrower = _bars_of(_start_before(first + filled[0] * wanted.step, upper), upper)
+        if narrower.step >= wanted.step:
+            break
+        wanted, bars = narrower, await _count_bars(store, query, narrower, True, end is None)
+    return {"count": sum(bars["total"]), "errors": sum(bars["errors"]), "bars": bars, "any": True}
+
+
+def _start_before(first: int, upper: int) -> int:
+    """A few calls of one moment are a thin bar in an hour, not a block as wide as the page."""
+    return min(first, upper - _SHORTEST)
+
+
+class _Bars(NamedTuple):
+    """Edges of bars, in microseconds, and the range that they are asked for."""
+
+    lower: int
+    upper: int
+    step: int
+
+
+def _bars_of(lower: int, upper: int) -> _Bars:
     width = next((int(one * times.SECOND) for one in _WIDTHS if upper - lower <= one * _MOST_BARS * times.SECOND), 0)
-    width = width or -(-(upper - lower) // _MOST_BARS)
+    return _Bars(lower, upper, width or -(-(upper - lower) // _MOST_BARS))
+
+
+async def _count_bars(store: Store, query: CallsQuery, bars: _Bars, is_open: bool, is_endless: bool) -> dict[str, Any]:
+    lower, upper, width = bars
     first = lower // width * width
     edges = range(first, upper, width)
     # Outside an open range there is nothing to leave out.
-    least, most = first if start is None else lower, edges[-1] + width if end is None else upper
+    least, most = first if is_open else lower, edges[-1] + width if is_endless else upper
     runs = [
         UniformRun(index, edge, width, max(edge, least), min(edge + width, most)) for index, edge in enumerate(edges)
     ]
@@ -224,8 +253,7 @@ async def count_by_time(store: Store, query: CallsQuery, start: float | None, en
     total, errors = [0] * len(runs), [0] * len(runs)
     for row in rows:
         total[row.bucket], errors[row.bucket] = row.values["calls"], row.values["errors"]
-    shown = {"start": first / times.SECOND, "step": width / times.SECOND, "total": total, "errors": errors}
-    return {"count": sum(total), "errors": sum(errors), "bars": shown, "any": True}
+    return {"start": first / times.SECOND, "step": width / times.SECOND, "total": total, "errors": errors}
 
 
 async def _read(store: Store, query: CallsQuery, spans: bool) -> AsyncIterator[list[WithFeedback]]:

@@ -13,6 +13,7 @@ from heddle.wire.conversation.messages import (
     KNOWN_ROLES,
     SYSTEM,
     flatten_batches,
+    is_end,
     is_event,
     is_message,
     join_messages,
@@ -99,7 +100,7 @@ def of_call(
     """The conversation of any call; `is_model` says that it surely went to a model, `is_tool` to a tool."""
     inputs = inputs if isinstance(inputs, dict) else {}
     attributes = attributes if isinstance(attributes, dict) else {}
-    if is_tool or _is_embedding(output):
+    if is_tool or _is_embedding(output) or _is_end(output):
         return _of_values(inputs, output)
     said, is_certain = _messages(inputs, attributes, _MAX_LEVELS)
     choices = _choices(output, bool(said))
@@ -180,6 +181,13 @@ def _is_embedding(output: Any) -> bool:
     """True for vectors of texts, which nobody said."""
     made = objects(as_object(output).get("data"))
     return bool(made) and all(one.get("object") == "embedding" for one in made)
+
+
+def _is_end(output: Any) -> bool:
+    """True for the answer of a conditional edge that ends a graph."""
+    value = parse_json(output)
+    wrapped = first_of(value, _WRAPPED_OUTPUT) if isinstance(value, dict) else None
+    return is_end(value if wrapped is None else wrapped)
 
 
 def _are_of_tools(choices: list[Choice]) -> bool:

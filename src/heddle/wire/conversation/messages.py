@@ -275,8 +275,15 @@ def system_of(body: Json) -> list[Json]:
     return [message({"role": "system", "content": content})]
 
 
+def is_end(answer: Any) -> bool:
+    """True for what a conditional edge of LangGraph answers at the end of its graph, which nobody said."""
+    return isinstance(answer, str) and answer in ("__end__", '"__end__"')
+
+
 def read_answer(body: Any) -> list[Json]:
     """The messages of an answer of any provider or library; else the body as the assistant's text."""
+    if is_end(body):
+        return []
     found = read_choices(body)
     if found is not None:
         return [one for choice in found for one in choice]

@@ -139,7 +139,7 @@ export function lineChart({ rows, x, series, label, height = 200, time = false, 
   const whole = signal(false);
   const cut = computed(() => (!time || logarithmic() || whole.value ? null
     : cutOf(rows().flatMap((row) => list().map(({ key }) => row[key])))));
-  box.append(cutSwitch(() => (cut.value === null ? 0
+  box.prepend(cutSwitch(() => (cut.value === null ? 0
     : rows().filter((row) => list().some(({ key }) => row[key] > cut.value)).length), whole));
   const scales = computed(() => {
     const data = rows();

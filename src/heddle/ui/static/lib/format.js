@@ -96,7 +96,7 @@ export function money(dollars) {
   if (dollars == null) return "";
   const [amount, sign] = [Math.abs(dollars), dollars < 0 ? "−" : ""];
   if (amount === 0) return "$0";
-  if (amount < 0.00001) return `< ${sign}$0.00001`;
+  if (amount < 0.00001) return `${sign ? ">" : "<"} ${sign}$0.00001`;
   if (amount < 0.009995) return `${sign}$${amount.toFixed(5)}`;
   return `${sign}$${amount < 999.995 ? amount.toFixed(2) : wholes.format(Math.round(amount))}`;
 }

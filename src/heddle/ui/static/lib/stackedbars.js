@@ -36,7 +36,7 @@ export function stackedBars({
   const whole = signal(false);
   const sumOf = (row) => list().reduce((sum, { key }) => sum + (row[key] ?? 0), 0);
   const cut = computed(() => (whole.value ? null : cutOf(rows().map(sumOf))));
-  box.append(cutSwitch(() => (cut.value === null ? 0 : rows().filter((row) => sumOf(row) > cut.value).length), whole));
+  box.prepend(cutSwitch(() => (cut.value === null ? 0 : rows().filter((row) => sumOf(row) > cut.value).length), whole));
   const scale = computed(() => scaleOf(rows(), list(), x, step(), width.value, height, formatY, cut.value));
   effect(() => {
     const found = scale.value;

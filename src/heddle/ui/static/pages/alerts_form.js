@@ -34,7 +34,7 @@ function formOf(alert, initial, close) {
   const rule = initial?.rule ?? { metric: "error_share", operator: ">", threshold: 0.05, window_seconds: 3600 };
   const metric = signal(rule.metric);
   const unit = computed(() => METRICS[metric.value].unit);
-  const problem = h("p.problem", { role: "alert" });
+  const problem = h("p.problem", { role: "alert" }, initial?.problem);
   const targets = targetsEditor(rule);
   const select = (name, options, value, rest = {}) =>
     h(

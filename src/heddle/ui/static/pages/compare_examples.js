@@ -23,7 +23,8 @@ function made(found) {
   /** @type {(test: (row: any) => boolean) => any[]} */
   const filtered = (test) => inArea(all.value, comparison, found.measure()).filter(test);
   const counts = computed(() => Object.fromEntries(ROW_FILTERS.map(([name, , test]) => [name, filtered(test).length])));
-  const show = () => query("show") ?? (others.length ? "regressions" : "all");
+  const show = () =>
+    ROW_FILTERS.some(([name]) => name === query("show")) ? query("show") : others.length ? "regressions" : "all";
   const rows = computed(() => {
     const test = ROW_FILTERS.find(([name]) => name === show())?.[2] ?? (() => true);
     const name = query("order") ?? ordersFor(others)[0][0];

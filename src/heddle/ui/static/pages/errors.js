@@ -24,15 +24,18 @@ export default function Errors() {
     (asked, abort) => postProject("/_ui/api/errors", asked, abort));
   const groups = computed(() => state.data.value?.groups ?? []);
   const context = { range, state, groups };
+  const shown = computed(() => groups.value.find((group) => nameOf(group) === query("show")));
   effect(() => {
-    const shown = groups.value.find((group) => nameOf(group) === query("show"));
-    if (shown) import("./errors_group.js").then((module) => module.openGroup(nameOf(shown), context));
+    const name = shown.value && nameOf(shown.value);
+    if (name) import("./errors_group.js").then((module) => module.openGroup(name, context));
   });
+  const isMissing = () => Boolean(query("show") && state.data.value && !state.busy.value && !shown.value);
   const count = () => state.data.value && h("span.count", { role: "status" },
     `${int(groups.value.length)}${state.data.value.more ? "+" : ""}`);
   return page({ title: "Errors", extra: count, actions: timeRangePicker(RANGE) }, [
     h("div.bar-of-tools", segments("Order", ORDERS, order, (name) => setQuery({ sort: name === "calls" ? null : name })),
       h("span.grow"), h("a", { href: () => link("/traces", { status: "error", ...sameRange(range.value) }) }, "All failed calls")),
+    () => (isMissing() ? notFound() : null),
     () => {
       if (state.error.value) return failure(state.error.value, state.reload);
       if (!state.data.value) return skeleton(8);
@@ -85,8 +88,15 @@ const instant = (seconds) => timeNode(seconds, ago);
 const runner = (group, { range, state }) => async (action) =>
   (await import("./errors_group.js")).run(action, group, range.peek(), state.reload);
 
+/** The address names a group that is not in the list: an old link, or another time range. */
+function notFound() {
+  return h("p.actions", { role: "alert" }, h("span", "The error of this address is not in the list below."), showAll(),
+    button("Close", () => setQuery({ show: null }), { kind: "quiet" }));
+}
+
+const showAll = () => button("Show all time", () => setQuery({ t: "all", t0: null, t1: null }));
+
 function nothing() {
   return empty({ title: "No failed calls in this time range", text: "Failed calls appear here, grouped by op, exception type, message "
-    + "(without numbers, ids and quoted values) and innermost frame.",
-    action: button("Show all time", () => setQuery({ t: "all", t0: null, t1: null })) });
+    + "(without numbers, ids and quoted values) and innermost frame.", action: showAll() });
 }

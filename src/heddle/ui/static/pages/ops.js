@@ -10,6 +10,12 @@ import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
 
 const MOST = 10_000;
+const WHICH = [
+  ["", "All"],
+  ["code", "With code"],
+  ["names", "Names only"],
+];
+const which = () => (WHICH.some(([name]) => name === query("show")) ? query("show") : "");
 
 /** The list of ops. */
 export default function Ops() {
@@ -30,12 +36,8 @@ export default function Ops() {
         ),
         segments(
           "Which",
-          [
-            ["", "All"],
-            ["code", "With code"],
-            ["names", "Names only"],
-          ],
-          () => query("show") ?? "",
+          WHICH,
+          which,
           (value) => setQuery({ show: value, from: null }),
         ),
       ),
@@ -91,7 +93,7 @@ function sortBy(key) {
 
 function chosen(all) {
   const words = (query("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  const show = query("show");
+  const show = which();
   const { key, descending } = order();
   const of = ORDERS[key];
   const sign = descending ? -1 : 1;

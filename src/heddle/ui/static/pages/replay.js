@@ -118,14 +118,15 @@ async function makeDataset(replay) {
 
 const FILTERS = [
   ["all", "All", () => true],
-  ["changed", "Changed", (row) => row.replay && row.replay.answer !== row.original.answer],
+  ["changed", "Changed", (row) => row.replay && row.original.trace_id !== null && row.replay.answer !== row.original.answer],
   ["failed", "Failed", (row) => row.outcome === "failed"],
   ["skipped", "Skipped", (row) => row.outcome === "skipped"],
 ];
 
 function body(replay, rows) {
   const all = () => rows.data.value ?? [];
-  const shown = computed(() => all().filter(FILTERS.find(([name]) => name === (query("show") ?? "all"))?.[2] ?? (() => true)));
+  const filter = () => FILTERS.find(([name]) => name === query("show")) ?? FILTERS[0];
+  const shown = computed(() => all().filter(filter()[2]));
   const differs = () => query("diff") !== "0";
   const counted = (name, text, test) =>
     h(
@@ -173,7 +174,7 @@ function body(replay, rows) {
       segments(
         "Rows",
         FILTERS.map(([name, text, test]) => [name, counted(name, text, test)]),
-        () => query("show") ?? "all",
+        () => filter()[0],
         (name) => setQuery({ show: name === "all" ? null : name }),
       ),
       h(

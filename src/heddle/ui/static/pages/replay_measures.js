@@ -88,7 +88,7 @@ function valuesOf(answer) {
     ["latency", answer.latency_ms == null ? null : answer.latency_ms / 1000],
     ["tokens", answer.total_tokens],
     ["cost", answer.total_cost],
-    ["error_share", Number(answer.status === "error")],
+    ["error_share", answer.status == null ? null : Number(answer.status === "error")],
   ];
   return Object.fromEntries([...scores, ...own].filter(([, value]) => value != null));
 }

@@ -44,7 +44,12 @@ export function replayRow({ item, index, differs }) {
   );
 }
 
+/** The call of an answer was deleted: nothing of it is known but its id. */
+const isGone = (answer) => answer.trace_id === null;
+const GONE = "The call was deleted";
+
 function side(answer, other) {
+  if (isGone(answer)) return h("span.faint", GONE);
   const text = String(answer.answer ?? lineText(answer.output, MOST_IN_A_CELL)).slice(0, MOST_IN_A_CELL);
   const failed = answer.exception && !answer.answer;
   return [
@@ -132,6 +137,7 @@ function pair(row, step) {
       return [
         original &&
           replay &&
+          !isGone(original) &&
           h(
             "div.bar-of-steps",
             h("span.grow"),
@@ -150,6 +156,7 @@ function pair(row, step) {
 }
 
 function answerCard(heading, answer) {
+  if (isGone(answer)) return card(heading, null, GONE);
   return card(
     `${heading}: ${answer.model ?? "no model"}`,
     h("a.ref", { href: link(path`/calls/${answer.call_id}`) }, "Open the call"),
