@@ -1,7 +1,7 @@
 """An HTTP look-alike of a ClickHouse server over chDB, the same engine in process: `python -m ... FOLDER PORT`.
 
 It speaks what clickhouse-connect's ordinary clients send: queries with bound parameters and settings, native inserts
-(plain, lz4 or gzip), several databases, errors with their codes.
+(plain, lz4 or gzip), several databases, errors with their codes. It is also both shards of the cluster `two`.
 """
 
 import gzip
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -29,13 +30,20 @@ _OWN |= {"client_protocol_version", "enable_http_compression", "session_timeout"
 _OWN |= {"wait_end_of_query", "send_progress_in_http_headers", "http_headers_progress_interval_ms", "async_insert"}
 _OWN |= {"wait_for_async_insert", "cancel_http_readonly_queries_on_client_close"}
 
+_SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
+_CONFIG = f"""<clickhouse><tcp_port>9000</tcp_port>
+<remote_servers><two>{2 * _SHARD}</two></remote_servers></clickhouse>"""
+"""The port is the engine's own, so that it asks itself and opens no connection."""
+
 
 class Engine:
     """Sessions over one folder, one per query that runs."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._root = session.Session(folder)
+        config = Path(f"{folder}.xml")
+        config.write_text(_CONFIG)
+        self._folder = f"{folder}?config-file={config}"
+        self._root = session.Session(self._folder)
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
 
     @contextmanager
@@ -113,7 +121,7 @@ def run(opened: Any, parameters: dict[str, str], body: bytes) -> tuple[bytes, st
         head = _INSERT_HEAD.match(body)
         statement, body = (head.group(0).decode(), body[head.end() :]) if head else (body.decode(), b"")
     if body and re.match(r"\s*INSERT", statement, re.IGNORECASE):
-        return _insert(opened, statement, body)
+        return _insert(opened, statement, parameters, body)
     asked = _FORMAT.search(statement)
     form = asked[1] if asked else parameters.get("default_format", "TabSeparated")
     statement = statement[: asked.start()] if asked else statement
@@ -146,10 +154,11 @@ def _frames(packed: bytes) -> bytes:
     return b"".join(blocks)
 
 
-def _insert(opened: Any, statement: str, body: bytes) -> tuple[bytes, str]:
+def _insert(opened: Any, statement: str, parameters: dict[str, str], body: bytes) -> tuple[bytes, str]:
     asked = _FORMAT.search(statement.rstrip())
     form = asked[1] if asked else "Native"
-    insert = opened._conn.send_insert(statement[: asked.start()] if asked else statement, form)
+    statement = statement[: asked.start()] if asked else statement
+    insert = opened._conn.send_insert(statement + _settings(parameters), form)
     insert.append(body)
     insert.finish()
     return b"", form

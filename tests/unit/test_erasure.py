@@ -9,8 +9,10 @@ import sqlalchemy as sa
 
 from heddle.store.control import erasure
 from heddle.store.control.agents.table import agent_spans
+from heddle.store.control.audit import AuditQuery, audit, audit_log
 from heddle.store.control.erasure import ERASED_USER, Counts, Erasure, NamedIn
 from heddle.store.control.eval_jobs import eval_jobs
+from heddle.store.control.feedback import feedback
 from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.project_tables import PROJECT_TABLES, Condition, ProjectTable
 from heddle.store.control.repository import metadata
@@ -164,6 +166,31 @@ def test_a_name_is_found_as_a_value_and_in_refs(name: str, text: str) -> None:
 )
 def test_a_name_is_not_found_in_keys_words_of_an_interface_and_parts_of_others(name: str, text: str) -> None:
     assert not NamedIn(name=name)(text)
+
+
+def test_what_is_named_alike_but_for_capital_letters_stays(executor: MemoryExecutor) -> None:
+    target = refs.object_ref(PROJECT, "object", "Zoo", "d")
+    elsewhere = {"entity": "Team", "project": "own"}
+
+    def say(connection: sa.Connection) -> None:
+        connection.execute(feedback.update().where(feedback.c.project == PROJECT).values(weave_ref=target))
+        audit(connection, 1, "ada", "limit.update", None, elsewhere)
+
+    run(executor.write(say))
+    counts: dict[str, int] = {}
+    run(Erasure(executor).named(PROJECT, "object", "zoo", counts))
+    assert counts == {}
+    run(Erasure(executor).named(PROJECT, "object", "Zoo", counts))
+    assert counts == {"feedback": 1}
+    run(Erasure(executor).project(PROJECT, {}))
+    query = sa.select(audit_log.c.details).where(audit_log.c.action == "limit.update")
+    assert run(executor.read(lambda connection: connection.execute(query).scalars().all())) == [elsewhere]
+    for action, found in (("limit", 1), ("Limit", 0)):
+        assert len(run(executor.read(lambda c, a=action: read_actions(c, a)))) == found  # type: ignore[misc]
+
+
+def read_actions(connection: sa.Connection, action: str) -> list[Any]:
+    return list(connection.execute(sa.select(audit_log.c.at).where(*AuditQuery(action=action).conditions())))
 
 
 def test_spans_of_a_user_are_not_those_that_say_the_same_of_something_else(executor: MemoryExecutor) -> None:

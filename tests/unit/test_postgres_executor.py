@@ -94,6 +94,15 @@ def test_a_key_that_is_taken_for_good(postgres: PostgresServer) -> None:
     run(postgres.new_database(), work)
 
 
+def test_more_constants_than_a_statement_takes_are_refused(postgres: PostgresServer) -> None:
+    async def work(control: PostgresControl) -> None:
+        named = sa.select(projects.c.project).where(projects.c.project.in_([f"p{number}" for number in range(70_000)]))
+        with pytest.raises(InvalidRequest, match=r"The query is too complex: .*65535"):
+            await control.executor.read(lambda connection: connection.execute(named).all())
+
+    run(postgres.new_database(), work)
+
+
 def test_what_work_raises_undoes_it(postgres: PostgresServer) -> None:
     async def work(control: PostgresControl) -> None:
         def refuse(connection: sa.Connection) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from heddle.errors import HeddleError, Unavailable
+from heddle.store.clickhouse.calls import Calls
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import (
     CALLS,
@@ -17,7 +19,10 @@ from heddle.store.clickhouse.schema import (
     steps_table,
 )
 from heddle.store.clickhouse.store import CURRENT, MIGRATIONS, migrate
-from heddle.wire.calls import End, Start
+from heddle.store.clickhouse.trials import Trials
+from heddle.wire.calls import CallsQuery, End, Filter, Start
+from heddle.wire.query import Search
+from heddle.wire.trials import PREDICT_AND_SCORE
 from tests.support import two_stores
 from tests.support.server import free_port
 from tests.support.two_stores import TwoStores
@@ -107,6 +112,35 @@ def test_statements_for_a_cluster(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         for statement in statements:
             assert await stores.clickhouse.rows(f"EXPLAIN AST {statement}")
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_a_cluster_of_two_shards_answers_what_looks_at_calls_twice(tmp_path: Path) -> None:
+    evaluation = Start("p", "run", "t", "op", 10**15, "{}", "{}", "ada", display_name="refund")
+    inputs = '{"self":"scorer"}'
+    trial = Start("p", "trial", "t", PREDICT_AND_SCORE, 10**15 + 1, inputs, "{}", "ada", parent_id="run")
+    step = Start("p", "step", "t", "op", 10**15 + 2, inputs, "{}", "ada", parent_id="trial", otel_dump="{}")
+    ids = ["run", "trial", "step"]
+
+    async def work(stores: TwoStores) -> None:
+        await stores.write([evaluation, trial, step], [])
+        source = stores.clickhouse.database
+        # Both shards are the same node, of which the second shows nothing.
+        first_only = quote(str({f"{source}.{table}": "shardNum() = 1" for table in TYPES}))
+        cluster = Clickhouse(f"{stores.address}_spread?additional_table_filters={first_only}", 2, 30, "two")
+        await stores.clickhouse.command(f"CREATE DATABASE {cluster.database}")
+        for table in TYPES:
+            spread = f"{cluster.database}.{table} AS {source}.{table}"
+            engine = f"Distributed('two', '{source}', {table}, rand())"
+            await stores.clickhouse.command(f"CREATE TABLE {spread} ENGINE = {engine}")
+        calls = Calls(cluster, stores.control, two_stores.QUEUE_BYTES, str)
+        for query in (CallsQuery("p", Filter(call_ids=tuple(ids))), CallsQuery("p", query=Search("refund", True))):
+            assert [row.id async for rows in calls.stream(query) for row in rows] == ids
+        assert await calls.otel_dumps("p", ids) == ([("step", "t", "{}")], len(ids))
+        found = await Trials(cluster, str).refs_in_scores("p", ["run"])
+        assert found == set()
+        await asyncio.to_thread(cluster.close)
 
     two_stores.in_both(tmp_path, work)
 

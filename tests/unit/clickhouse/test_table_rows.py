@@ -55,3 +55,19 @@ def test_a_row_that_two_servers_store_at_once_counts_once(tmp_path: Path) -> Non
         assert await texts.texts(PROJECT, ["d"]) == {"d": "12345"}
 
     two_stores.in_both(tmp_path, work)
+
+
+def test_rows_that_were_purged_are_stored_when_they_come_again(tmp_path: Path) -> None:
+    rows = {"a": "1", "b": "2"}
+
+    async def work(stores: TwoStores) -> None:
+        # As replicated tables always do: a block that came before is taken for a repetition, and left out.
+        change = f"ALTER TABLE {TABLE_ROWS} MODIFY SETTING non_replicated_deduplication_window = 100"
+        await stores.clickhouse.command(change)
+        texts = TableRows(stores.clickhouse)
+        for _ in range(2):
+            await put(stores, texts, rows)
+            assert await texts.texts(PROJECT, list(rows)) == rows
+            assert await texts.purge(PROJECT, None) == 2
+
+    two_stores.in_both(tmp_path, work)

@@ -41,11 +41,15 @@ _SETTINGS = {
     "max_expanded_ast_elements": 1_000_000,
     # JSON below a path is read as it was written.
     "output_format_json_escape_forward_slashes": 0,
+    # A subquery over all shards is run once for all of them; otherwise clusters of several shards refuse it.
+    "distributed_product_mode": "global",
 }
 _INSERT_SETTINGS = {"async_insert": 1, "wait_for_async_insert": 1}
 """Small batches of many servers become one part, and the answer comes once it is written."""
 _CLUSTER_SETTINGS = {**_INSERT_SETTINGS, "distributed_foreground_insert": 1}
 """On a cluster also: once the shards have written it."""
+_REPEATABLE = {"insert_deduplicate": 0, "async_insert_deduplicate": 0, "deduplicate_insert": "disable"}
+"""Equal rows that come again are written again: those of before may have been purged. Servers know some of these."""
 
 
 class Clickhouse:
@@ -79,7 +83,8 @@ class Clickhouse:
         how = _CLUSTER_SETTINGS if self._cluster else _INSERT_SETTINGS
 
         def work(client: "Client") -> None:
-            client.insert(table, rows, column_names=columns, column_type_names=types, settings=how)
+            known = {name: value for name, value in _REPEATABLE.items() if name in client.server_settings}
+            client.insert(table, rows, column_names=columns, column_type_names=types, settings=how | known)
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._inserts, self.run, work)

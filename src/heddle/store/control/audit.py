@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
 
-from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, writes
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, begins_with, writes
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.keys import ADDRESS
@@ -68,7 +68,7 @@ class AuditQuery:
         given: list[tuple[object, sa.ColumnElement[bool]]] = [
             (self.projects, _c.project.in_(self.projects or ())),
             (self.user, _c.user == self.user),
-            (self.action, _c.action.startswith(self.action or "", autoescape=True)),
+            (self.action, begins_with(_c.action, self.action or "")),
             (self.since, _c.at >= (self.since or 0)),
             (self.until, _c.at < (self.until or 0)),
             (self.before, _c.number < (self.before or 0)),

@@ -28,9 +28,9 @@ from heddle.store.control.project_tables import (
     FoundCalls,
     ProjectTable,
 )
-from heddle.store.control.repository import Repository, reads, writes
+from heddle.store.control.repository import Repository, begins_with, reads, writes
 from heddle.store.control.responses import responses
-from heddle.store.control.row_queries import Listed
+from heddle.store.control.row_queries import Containing, Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.training import train_events, train_jobs
 from heddle.wire import jsontext, refs
@@ -141,7 +141,8 @@ class Erasure(Repository):
         entity, _, name = (refs.external_project(project) or "/").partition("/")
         named = jsontext.dumps({"entity": entity, "project": name})[1:-1]
         mine = sa.or_(
-            audit_log.c.project == project, sa.cast(audit_log.c.details, sa.Text).contains(named, autoescape=True)
+            audit_log.c.project == project,
+            Containing(sa.cast(audit_log.c.details, sa.Text), named, folded=False),
         )
         emptied = audit_log.update().where(mine, audit_log.c.action.not_like("purge%")).values(details={})
         await self._execute(emptied)
@@ -323,7 +324,7 @@ def _erase_series(connection: sa.Connection, project: str, user: str) -> None:
     c, named = metric_series.c, NamedIn(name=user)
     rows = connection.execute(sa.select(c.series, sa.cast(c.attributes, sa.Text)).where(c.project == project))
     for series in [row[0] for row in rows if named(row[1])]:
-        streams = metric_streams.c.stream.startswith(series, autoescape=True)
+        streams = begins_with(metric_streams.c.stream, series)
         connection.execute(metric_streams.delete().where(metric_streams.c.project == project, streams))
         for table in (metric_points, metric_series):
             connection.execute(table.delete().where(table.c.project == project, table.c.series == series))

@@ -11,7 +11,7 @@ from heddle.errors import InvalidRequest
 from heddle.store.control.annotation_queues import hold_live
 from heddle.store.control.audit import purge
 from heddle.store.control.redaction import RedactedRepository
-from heddle.store.control.repository import Prepared, metadata, reads, upsert
+from heddle.store.control.repository import Prepared, begins_with, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Listed, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
@@ -96,8 +96,7 @@ class Window:
         if self.feedback_type is not None:
             tests.append(c.feedback_type == self.feedback_type)
         if self.trigger_ref is not None and self.trigger_ref.endswith(":*"):
-            prefix = self.trigger_ref[:-1]
-            tests.append(sa.func.substr(c.trigger_ref, 1, len(prefix)) == prefix)
+            tests.append(begins_with(c.trigger_ref, self.trigger_ref[:-1]))
         elif self.trigger_ref is not None:
             tests.append(c.trigger_ref == self.trigger_ref)
         return sa.and_(*tests)
@@ -139,7 +138,7 @@ class FeedbackRows(RedactedRepository):
     async def purge_older(self, project: str, before: int) -> int:
         """Remove what was said of calls before an instant (microseconds), in slices; returns how many rows."""
         c, total = feedback.c, 0
-        of_calls = c.weave_ref.startswith(f"{refs.INTERNAL}{project}/call/", autoescape=True)
+        of_calls = begins_with(c.weave_ref, f"{refs.INTERNAL}{project}/call/")
         old = sa.select(c.seq).where(c.project == project, c.created_at < before, of_calls).limit(_PURGED)
         while removed := await self._execute(sa.delete(feedback).where(c.seq.in_(old))):
             total += removed

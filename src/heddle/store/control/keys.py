@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
-from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
+from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, begins_with, writes
 from heddle.wire import jsontext, refs, times
 from heddle.wire.keys import Authority, Grant, hash_key, merge_grants, read_scopes
 
@@ -225,7 +225,7 @@ def _after(at: int, seconds: float | None) -> int | None:
 
 
 def _find_one(connection: sa.Connection, key_id: str) -> KeyRow:
-    rows = KEYS.all(connection, KEYS.select(api_keys.c.id.startswith(key_id, autoescape=True)))
+    rows = KEYS.all(connection, KEYS.select(begins_with(api_keys.c.id, key_id)))
     if not key_id or len(rows) != 1:
         named = f": {', '.join(row.id for row in rows[:10])}" if key_id and rows else ""
         found = f"{len(rows)} keys have" if key_id and rows else "No key has"

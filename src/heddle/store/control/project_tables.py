@@ -30,6 +30,7 @@ from heddle.store.control.objects import object_versions
 from heddle.store.control.pending_calls import call_halves, ended_calls, halves_of
 from heddle.store.control.projects import projects, runtimes
 from heddle.store.control.redaction import rejections
+from heddle.store.control.repository import begins_with
 from heddle.store.control.responses import conversation_items, conversations, responses
 from heddle.store.control.row_queries import JsonRead, Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
@@ -190,9 +191,7 @@ def _of_object(column: "sa.Column[Any]") -> OfName:
 
     def within(project: str, name: str) -> Condition:
         kinds = (refs.object_ref(project, kind, name, "") for kind in ("object", "op"))
-        return sa.and_(
-            column.table.c.project == project, sa.or_(*(column.startswith(ref, autoescape=True) for ref in kinds))
-        )
+        return sa.and_(column.table.c.project == project, sa.or_(*(begins_with(column, ref) for ref in kinds)))
 
     return within
 

@@ -269,6 +269,12 @@ class Repository:
         return await self._scalar(sa.select(sa.func.count()).select_from(table).where(*where)) or 0
 
 
+def begins_with(column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:
+    """The condition that a text begins with another one."""
+    # LIKE takes no notice of case on SQLite.
+    return sa.func.substr(column, 1, len(text)) == text
+
+
 def set_values(
     connection: sa.Connection,
     statement: sa.Update | sa.Insert,

@@ -92,12 +92,12 @@ class Condition(sa.ColumnElement[bool]):
 
 
 class Containing(Condition):
-    """True when a text lies inside another, whatever the case."""
+    """True when a text lies inside another, with `folded` whatever the case."""
 
     inherit_cache = False
 
-    def __init__(self, whole: Expression, part: str) -> None:
-        self.write: Callable[..., str] = lambda dialect, whole, part: contained(dialect, whole, part, folded=True)
+    def __init__(self, whole: Expression, part: str, folded: bool = True) -> None:
+        self.write: Callable[..., str] = lambda dialect, whole, part: contained(dialect, whole, part, folded)
         self.sources = whole, sa.literal(part, sa.Text())
 
 

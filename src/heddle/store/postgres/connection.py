@@ -23,6 +23,8 @@ _CONFLICTS = ("40001", "40P01")
 """Serialization failure and deadlock."""
 _TAKEN = "23505"
 _TOO_COMPLEX = ("54000", "54001", "54011", "54023")
+_TOO_MANY = "number of parameters must be between"
+"""What the driver says of a statement with more constants than the protocol has room for; such an error has no code."""
 _UNUSABLE = ("08", "25006", "28", "3D", "40003", "53", "55P03", "57P", "58")
 
 
@@ -124,7 +126,7 @@ def explain(error: Exception) -> HeddleError | None:
         return InvalidRequest("A number in the request does not fit in 64 bits")
     if state == "54000" and "index row" in said:
         return InvalidRequest(f"An id or a name in the request is too long to be looked up by: {said}")
-    if state in _TOO_COMPLEX:
+    if state in _TOO_COMPLEX or _TOO_MANY in said:
         return InvalidRequest(f"The query is too complex: {said}")
     if is_conflict(error):
         return Unavailable("Other requests keep changing the same rows; try again")
