@@ -1,6 +1,6 @@
 // What floats above a page: dialogs, a drawer, menus and short messages.
 import { effect, h, scope, signal } from "./dom.js";
-import { button, failure, icon, skeleton } from "./parts.js";
+import { button, failure, icon, messageOf, skeleton } from "./parts.js";
 import { here, loadStyle, refusal } from "./router.js";
 
 await loadStyle("lib/dialog");
@@ -212,12 +212,13 @@ function placeNear(floating, anchor) {
 
 let messages = null;
 
-/** A short message at the bottom; `undo` offers to take back what was done. */
+/** A short message at the bottom, once as long as it stands there; `undo` offers to take back what was done. */
 export function toast(text, { undo = null, kind = "" } = {}) {
   messages ??= document.body.appendChild(h("div.toasts", { role: "status", "aria-live": "polite" }));
   const leave = (event) => event.target.closest("a") && entry.remove();
   const entry = h("div.toast", { class: kind, onclick: leave }, h("span", text),
     undo && button("Undo", () => { entry.remove(); undo(); }, { kind: "quiet" }));
+  if (!undo && typeof text === "string") for (const one of [...messages.children]) if (one.textContent === text) one.remove();
   messages.append(entry);
   // With something to press in it there must be time to press it.
   setTimeout(() => entry.remove(), undo || Array.isArray(text) ? 9000 : 4000);
@@ -230,7 +231,12 @@ export async function attempt(action, done = "") {
     if (done) toast(done);
     return result;
   } catch (error) {
-    toast(error.message + (error.requestId ? ` (request ${error.requestId})` : ""), { kind: "error" });
+    tellError(error);
     return undefined;
   }
+}
+
+/** Say that something failed. */
+export function tellError(error) {
+  toast(messageOf(error) + (error.requestId ? ` (request ${error.requestId})` : ""), { kind: "error" });
 }

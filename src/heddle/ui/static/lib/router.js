@@ -234,6 +234,10 @@ export function outlet(element, showFailure) {
       // The first page leaves the focus at the top, where the link that skips the navigation bar is.
       if (mine > 1) element.focus({ preventScroll: true });
       comeBack(element);
-    }).catch((error) => mine === turn && showFailure(error));
+    }).catch((error) => {
+      if (mine !== turn) return;
+      current = null;
+      showFailure(error);
+    });
   };
 }

@@ -4,7 +4,7 @@ import { postProject, resource } from "../lib/data.js";
 import { filterChips, filterState, readConditions, rootsOnly, selectionOf, sourceOfRoots, writeConditions } from "../lib/filters.js";
 import { sourceOps } from "../lib/sources.js";
 import { compact, duration, int, money, plural } from "../lib/format.js";
-import { button, dot, failure, kindChip, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
+import { button, dot, failure, kindChip, later, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
 import { link, path, query, setQuery } from "../lib/router.js";
 import { strip } from "../lib/strip.js";
 import { pager, table } from "../lib/table.js";
@@ -148,13 +148,6 @@ export default function Calls() {
       : untrack(() => [tabs(context), tools(context), histogram(summary), content(list, context), footer(list, summary), bulk(context)])),
     { fixed: true },
   );
-}
-
-/** What a module that is loaded now will show. */
-function later(load, make) {
-  const shown = signal(/** @type {any} */ (null));
-  load().then((module) => { shown.value = make(module); });
-  return () => shown.value;
 }
 
 /** The saved views as tabs; loaded where there is any. */
