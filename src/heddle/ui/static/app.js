@@ -1,8 +1,8 @@
 // The frame around every page: the navigation bar with its project, the theme, the global keys.
 import { effect, h, signal } from "./lib/dom.js";
 import { config, go, here, link, outlet, params, projectId, query, siteLink } from "./lib/router.js";
-import { failure, icon, keys, messageOf } from "./lib/parts.js";
-import { ApiError, awaitServer, isAway, stored } from "./lib/data.js";
+import { failure, icon, keys } from "./lib/parts.js";
+import { ApiError, awaitServer, isAway, lacksModule, stored } from "./lib/data.js";
 import { provideView } from "./lib/views.js";
 
 provideView("chat", () => import("./lib/chat.js"));
@@ -46,7 +46,7 @@ effect(() => {
 // What a press or a key began and nobody waits for.
 addEventListener("unhandledrejection", (event) => {
   const { reason } = event;
-  if (!(reason instanceof ApiError) && messageOf(reason ?? {}) === reason?.message) return;
+  if (!(reason instanceof ApiError) && !lacksModule(reason)) return;
   event.preventDefault();
   import("./lib/dialog.js").then(({ tellError }) => tellError(reason), () => reportError(reason));
 });
@@ -94,7 +94,7 @@ effect(() => {
 });
 const show = outlet(main, (error) => {
   main.replaceChildren(failure(error, () => location.reload()));
-  if (messageOf(error) !== error.message) awaitServer();
+  if (lacksModule(error)) awaitServer();
 });
 addEventListener("heddle:retry", () => needsLogin.peek() || show());
 effect(() => {

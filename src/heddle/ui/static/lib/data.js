@@ -16,6 +16,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether an error says that a module was not loaded, in the words of any browser. */
+export const lacksModule = (error) => /\bimport\w* (a )?module/i.test(error?.message);
+
 /** Whether the server did not answer; it is asked until it does, and what failed is then asked for again. */
 export const isAway = signal(false);
 let pause = ASK_EVERY;
@@ -193,6 +196,7 @@ export function resource(describe, load = loadDescribed) {
     const settle = (data, error) => {
       if (mine !== current || error?.name === "AbortError") return;
       failed = error;
+      if (lacksModule(error)) awaitServer();
       if (!error) {
         state.data.value = data;
         held = asked;
@@ -203,7 +207,7 @@ export function resource(describe, load = loadDescribed) {
     };
     load(description, mine.signal).then((data) => settle(data, null), (error) => settle(null, error));
   });
-  const again = () => [0, 401].includes(failed?.status) && state.reload();
+  const again = () => ([0, 401].includes(failed?.status) || lacksModule(failed)) && state.reload();
   addEventListener("heddle:retry", again);
   onCleanup(() => {
     current?.abort();

@@ -39,6 +39,16 @@ export function dialog(heading, make, { wide = false } = {}) {
     element.addEventListener("pointerdown", (event) => { pressed = event.target; });
     // A stray click loses no form, nor does selecting a text up to beyond the edge.
     element.addEventListener("click", ({ target }) => target === element && pressed === element && !element.querySelector("form") && close());
+    // Nor does Escape lose what was typed into one, without a question.
+    let isTyped = false;
+    element.addEventListener("input", ({ target }) => {
+      isTyped ||= /** @type {Element} */ (target).matches("form :is(textarea, input:not([type=checkbox], [type=radio], [type=range]))");
+    });
+    element.addEventListener("cancel", async (event) => {
+      if (event.target !== element || !isTyped) return;
+      event.preventDefault();
+      if (await confirm("Discard what you entered?", `Nothing of “${heading}” has been saved.`, { action: "Discard" })) close();
+    });
     document.body.append(element);
     element.showModal();
     // A form begins in its first field, not at what closes it.

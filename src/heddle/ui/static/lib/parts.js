@@ -1,5 +1,6 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
 import { computed, effect, h, onCleanup, signal, untrack } from "./dom.js";
+import { awaitServer, lacksModule } from "./data.js";
 import { exact, when } from "./format.js";
 import { config, projectId, refusal } from "./router.js";
 import { loadView } from "./views.js";
@@ -168,7 +169,7 @@ export function thumbnails(media) {
 const REFUSED = { 403: "Not allowed", 404: "Not found", 429: "Too many requests" };
 
 /** What an error says to people; browsers have words of their own for a part of the page that did not come. */
-export const messageOf = (error) => (/\bimport\w* (a )?module/i.test(error.message)
+export const messageOf = (error) => (lacksModule(error)
   ? "A part of this page could not be loaded. Try again, or reload the page." : error.message);
 
 /** What went wrong, with the request's id and a way to try again. */
@@ -210,11 +211,22 @@ export function skeleton(rows = 6) {
 /** What `show` makes of a module that is loaded now: a skeleton until it is there; a failure can be tried again. */
 export function later(load, show, rows = 4) {
   const content = signal(/** @type {any} */ (skeleton(rows)));
+  let hasFailed = false;
   const begin = () => load().then(
     (module) => { content.value = () => untrack(() => show(module)); },
-    (error) => { content.value = failure(error, begin); },
+    (error) => {
+      hasFailed = true;
+      awaitServer();
+      content.value = failure(error, begin);
+    },
   );
   begin();
+  const again = () => {
+    if (hasFailed) begin();
+    hasFailed = false;
+  };
+  addEventListener("heddle:retry", again);
+  onCleanup(() => removeEventListener("heddle:retry", again));
   return () => content.value;
 }
 

@@ -5,7 +5,7 @@ import { filterChips, filterState, readConditions, rootsOnly, selectionOf, sourc
 import { sourceOps } from "../lib/sources.js";
 import { compact, duration, int, money, plural } from "../lib/format.js";
 import { button, dot, failure, kindChip, later, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
-import { link, path, query, setQuery } from "../lib/router.js";
+import { link, path, query, setBeside, setQuery } from "../lib/router.js";
 import { strip } from "../lib/strip.js";
 import { pager, table } from "../lib/table.js";
 import { rangeQuery, timeRange, timeRangePicker } from "../lib/timerange.js";
@@ -252,7 +252,7 @@ function content(list, context) {
   const shown = table({
     columns: () => columns.value, resizable: true, rows: () => context.rows.value, key: (row) => row.id, label: "Calls", href: () => "",
     selection: context.selected, busy: () => list.busy.value,
-      onpeek: (row) => setQuery({ peek: query("peek") === row.id ? null : row.id }),
+      onpeek: (row) => setBeside("peek", { peek: query("peek") === row.id ? null : row.id }),
     order: () => ({ key: query("sort") === "slowest" ? "seconds" : "started", descending: query("sort") !== "oldest" }),
     onsort: (key) => setQuery({ sort: nextOrder(key), ...NO_PLACE }, false),
   });
