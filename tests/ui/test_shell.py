@@ -196,6 +196,7 @@ def test_a_form_is_sent_once_and_lost_by_no_stray_click_and_closes_with_its_page
     page.get_by_role("button", name="Discard").click()
     expect(dialog).to_have_count(0)
     page.get_by_role("button", name="New prompt").click()
+    expect(dialog).to_be_visible()
     page.go_back()
     expect(dialog).to_have_count(0)
     expect(page.get_by_role("heading", name="Datasets", exact=True)).to_be_visible()
