@@ -318,6 +318,32 @@ def test_back_returns_to_the_row_that_was_opened(page: Page, filled: str) -> Non
     expect(row(page, 39)).to_be_in_viewport()
 
 
+def test_a_preview_closes_with_back_and_rows_open_in_tabs(page: Page, filled: str) -> None:
+    page.goto(f"/{filled}/weave/datasets")
+    page.get_by_role("link", name="Calls", exact=True).first.click()
+    expect(row(page, 39).get_by_role("link").first).to_be_visible()
+    listed = page.url
+    drawer = page.get_by_role("dialog", name="Call")
+    for close in (page.go_back, drawer.get_by_role("button", name="Close").click):
+        for key in ("j", "j", " ", "k", " "):
+            page.keyboard.press(key)
+        expect(drawer.get_by_role("link", name="Open the whole trace")).to_be_visible()
+        row(page, 39).scroll_into_view_if_needed()
+        close()
+        expect(drawer).to_have_count(0)
+        expect(page).to_have_url(listed)
+        expect(row(page, 39)).to_be_in_viewport()
+    for pressed in ({"modifiers": ["Control"]}, {"button": "middle"}):
+        with page.context.expect_page() as opened:
+            row(page, 39).get_by_role("cell").nth(2).click(**pressed)  # type: ignore[arg-type]
+        expect(opened.value).to_have_url(re.compile(r"/traces/[0-9a-f-]+$"))
+        opened.value.close()
+    expect(page).to_have_url(listed)
+    # Closing the preview left nothing behind.
+    page.go_back()
+    expect(page).to_have_url(re.compile("/datasets$"))
+
+
 @pytest.mark.thorough
 def test_several_calls_at_once(page: Page, own: str, wire: Wire) -> None:
     open_calls(page, own)

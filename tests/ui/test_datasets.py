@@ -114,6 +114,18 @@ def test_an_empty_project_teaches_how_to_make_one_and_makes_it_from_text(
     expect(dialog.get_by_role("alert")).to_have_text("questions already exists")
 
 
+def test_unpublished_edits_are_asked_about_wherever_the_site_is_left_from(page: Page, questions: Wire) -> None:
+    leaves = "dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    grid = open_grid(page, questions)
+    assert page.evaluate(leaves)
+    page.keyboard.type("17")
+    page.keyboard.press("Tab")
+    expect(cell(grid, 1, 1)).to_have_text("17")
+    page.get_by_role("link", name="Datasets").first.click()
+    expect(page.get_by_role("table", name="Datasets")).to_be_visible()
+    assert not page.evaluate(leaves)
+
+
 def test_cells_are_edited_as_in_a_sheet_and_published(page: Page, questions: Wire) -> None:
     grid = open_grid(page, questions)
     keyboard = page.keyboard

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from heddle.ui.pages import PAGES, assets
 from tests.conftest import Wire
@@ -189,6 +189,13 @@ def test_a_form_is_sent_once_and_lost_by_no_stray_click_and_closes_with_its_page
     dialog.get_by_label("Name").fill("greeting")
     dialog.get_by_label("Text of message 2").fill("Say hello")
     page.mouse.click(5, 5)
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog", name="Discard what you entered?").get_by_role("button", name="Cancel").click()
+    expect(dialog.get_by_label("Name")).to_have_value("greeting")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Discard").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="New prompt").click()
     expect(dialog).to_be_visible()
     page.go_back()
     expect(dialog).to_have_count(0)
@@ -198,9 +205,11 @@ def test_a_form_is_sent_once_and_lost_by_no_stray_click_and_closes_with_its_page
     page.get_by_role("button", name="New prompt").click()
     dialog.get_by_label("Name").fill("greeting")
     dialog.get_by_label("Text of message 2").fill("Say hello")
-    created = []
-    page.on("request", lambda request: created.append(request.url) if request.url.endswith("/obj/create") else None)
+    created: list[Route] = []
+    page.route("**/obj/create", lambda route: created.append(route))
     dialog.locator("form").evaluate("form => { form.requestSubmit(); form.requestSubmit(); }")
+    expect(dialog.locator("form")).to_have_attribute("aria-busy", "true")
+    created[0].continue_()
     expect(page.get_by_role("heading", name="greeting")).to_be_visible()
     assert len(created) == 1
 

@@ -2,7 +2,7 @@
 import { effect, h, signal } from "./lib/dom.js";
 import { config, go, here, link, outlet, params, projectId, query, siteLink } from "./lib/router.js";
 import { failure, icon, keys } from "./lib/parts.js";
-import { isAway, stored } from "./lib/data.js";
+import { ApiError, awaitServer, isAway, lacksModule, stored } from "./lib/data.js";
 import { provideView } from "./lib/views.js";
 
 provideView("chat", () => import("./lib/chat.js"));
@@ -42,6 +42,13 @@ effect(() => {
 });
 effect(() => {
   if (projectId()) lastProject.value = projectId();
+});
+// What a press or a key began and nobody waits for.
+addEventListener("unhandledrejection", (event) => {
+  const { reason } = event;
+  if (!(reason instanceof ApiError) && !lacksModule(reason)) return;
+  event.preventDefault();
+  import("./lib/dialog.js").then(({ tellError }) => tellError(reason), () => reportError(reason));
 });
 addEventListener("heddle:login", () => {
   if (config.needs_key && !needsLogin.peek()) logInAgain();
@@ -85,7 +92,11 @@ effect(() => {
   app.classList.toggle("bare", needsLogin.value);
   if (needsLogin.value) import("./pages/login.js").then((module) => main.replaceChildren(module.default(logo(), logIn)));
 });
-const show = outlet(main, (error) => main.replaceChildren(failure(error, () => location.reload())));
+const show = outlet(main, (error) => {
+  main.replaceChildren(failure(error, () => location.reload()));
+  if (lacksModule(error)) awaitServer();
+});
+addEventListener("heddle:retry", () => needsLogin.peek() || show());
 effect(() => {
   if (!needsLogin.value) show();
 });

@@ -16,12 +16,16 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether an error says that a module was not loaded, in the words of any browser. */
+export const lacksModule = (error) => /\bimport\w* (a )?module/i.test(error?.message);
+
 /** Whether the server did not answer; it is asked until it does, and what failed is then asked for again. */
 export const isAway = signal(false);
 let pause = ASK_EVERY;
 let backAt = 0;
 
-async function awaitServer() {
+/** Ask the server until it answers; then `heddle:retry` has what failed asked for again. */
+export async function awaitServer() {
   if (isAway.peek()) return;
   isAway.value = true;
   // A request that fails again and again, though the server answers others, is repeated less and less often.
@@ -48,15 +52,22 @@ export async function request(method, path, body, signal_) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  if (answer?.ok) return answer;
+  if (answer?.ok) {
+    // No route answers so: a proxy asks for a sign-in, or says in its own words that something is wrong.
+    if (answer.headers.get("content-type")?.startsWith("text/html")) throw new ApiError(FOREIGN, answer.status);
+    return answer;
+  }
   // A proxy answers for a server that is down, in HTML.
   if (!answer || ([502, 503].includes(answer.status) && !isJson(answer))) {
     awaitServer();
     throw new ApiError("The server cannot be reached");
   }
   if (answer.status === 401) dispatchEvent(new Event("heddle:login"));
-  throw new ApiError(reasonOf(await answer.text(), answer), answer.status, answer.headers.get("x-request-id") ?? "");
+  throw new ApiError(reasonOf(await textOf(answer), answer), answer.status, answer.headers.get("x-request-id") ?? "");
 }
+
+const FOREIGN = "A web page came instead of the server's answer, such as a proxy's sign-in page. Reload this page.";
+const BROKEN_OFF = "The connection was lost before the answer was complete";
 
 const isJson = (answer) => answer.headers.get("content-type")?.includes("json");
 
@@ -68,7 +79,37 @@ function reasonOf(text, answer) {
     if (Array.isArray(reason)) return reason.map((item) => `${item.loc?.join(".")}: ${item.msg}`).join("; ");
     return typeof reason === "string" ? reason : JSON.stringify(reason ?? body);
   } catch {
-    return text.slice(0, 300) || `${answer.status} ${answer.statusText}`;
+    const isPage = answer.headers.get("content-type")?.startsWith("text/html");
+    return (!isPage && text.slice(0, 300)) || `The server answered ${answer.status} ${answer.statusText}`.trim();
+  }
+}
+
+/** What ends an answer that came in part: what failed is asked for again once the server answers. */
+function breakOff(error) {
+  if (error.name === "AbortError") throw error;
+  awaitServer();
+  throw new ApiError(BROKEN_OFF);
+}
+
+/** The whole text of an answer; raises ApiError where the connection is lost meanwhile. */
+export const textOf = (answer) => answer.text().catch(breakOff);
+
+/** The text of an answer in the parts in which it comes; raises ApiError where the connection is lost meanwhile. */
+export async function* partsOf(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read().catch(breakOff);
+    if (done) return;
+    yield value;
+  }
+}
+
+/** JSON that the server has sent; raises ApiError where its end is missing. */
+export function parseSent(text, parse = JSON.parse) {
+  try {
+    return parse(text);
+  } catch {
+    return breakOff(new ApiError(BROKEN_OFF));
   }
 }
 
@@ -76,18 +117,18 @@ function reasonOf(text, answer) {
 const EXACT = ["/calls/stream_query", "/call/read", "/table/query", "/obj/read"];
 
 function parseAnswer(path, text) {
-  if (!EXACT.includes(path)) return JSON.parse(text);
-  const answer = parseJson(text);
+  if (!EXACT.includes(path)) return parseSent(text);
+  const answer = parseSent(text, parseJson);
   const call = answer.call ?? answer;
   if (call.summary) call.summary = rounded(call.summary);
   return answer;
 }
 
 /** GET a JSON answer. */
-export const get = async (path, abort) => JSON.parse(await (await request("GET", path, undefined, abort)).text());
+export const get = async (path, abort) => parseSent(await textOf(await request("GET", path, undefined, abort)));
 
 /** POST a body, and the JSON answer. */
-export const post = async (path, body, abort) => parseAnswer(path, await (await request("POST", path, body, abort)).text());
+export const post = async (path, body, abort) => parseAnswer(path, await textOf(await request("POST", path, body, abort)));
 
 /** The same with the id of the open project in the body, as the trace routes want it. */
 export const postProject = (path, body = {}, abort) => post(path, { project_id: projectId(), ...body }, abort);
@@ -101,46 +142,27 @@ export const storeObject = async (name, val, more = {}) =>
 
 /** Any method with a JSON answer (null for an empty one). */
 export async function send(method, path, body, abort) {
-  const text = await (await request(method, path, body, abort)).text();
-  return text ? JSON.parse(text) : null;
+  const text = await textOf(await request(method, path, body, abort));
+  return text ? parseSent(text) : null;
 }
 
 /** All objects of a line stream (JSONL), read as they come; `onBatch` gets each batch of new ones. */
 export async function lines(path, body, onBatch, abort) {
   const answer = await request("POST", path, { project_id: projectId(), ...body }, abort);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const all = [];
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    const texts = (rest + (value ?? "")).split("\n");
-    rest = done ? "" : texts.pop();
+  const add = (texts) => {
     const batch = texts.filter(Boolean).map((text) => parseAnswer(path, text));
     all.push(...batch);
     if (batch.length) onBatch?.(batch, all);
-    if (done) return all;
-  }
-}
-
-/**
- * The `data:` payloads of a server-sent event stream that answers a POST (the playground), parsed; ends at [DONE].
- * @returns {AsyncGenerator<any>}
- */
-export async function* events(path, body, abort) {
-  const answer = await request("POST", path, body, abort);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  };
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const data = block.split("\n").filter((text) => text.startsWith("data:")).map((text) => text.slice(5).trim());
-      if (data.join("") === "[DONE]") return;
-      if (data.length) yield JSON.parse(data.join("\n"));
-    }
+  for await (const part of partsOf(answer)) {
+    const texts = (rest + part).split("\n");
+    rest = texts.pop();
+    add(texts);
   }
+  add([rest]);
+  return all;
 }
 
 /**
@@ -174,6 +196,7 @@ export function resource(describe, load = loadDescribed) {
     const settle = (data, error) => {
       if (mine !== current || error?.name === "AbortError") return;
       failed = error;
+      if (lacksModule(error)) awaitServer();
       if (!error) {
         state.data.value = data;
         held = asked;
@@ -184,7 +207,7 @@ export function resource(describe, load = loadDescribed) {
     };
     load(description, mine.signal).then((data) => settle(data, null), (error) => settle(null, error));
   });
-  const again = () => [0, 401].includes(failed?.status) && state.reload();
+  const again = () => ([0, 401].includes(failed?.status) || lacksModule(failed)) && state.reload();
   addEventListener("heddle:retry", again);
   onCleanup(() => {
     current?.abort();
@@ -197,15 +220,41 @@ function loadDescribed(description, abort) {
   return typeof description === "string" ? get(description, abort) : postProject(description[0], description[1], abort);
 }
 
-/** Follow server-sent events of a GET address; `on` gets each parsed message, `up` says whether it is connected. */
-export function live(path, on) {
+/**
+ * Follow server-sent events of a GET address; `on` gets each parsed message, `up` says whether it is connected. Where they
+ * are refused (by a proxy while the server is down, or as what they tell of is gone), `onrefused` is called and they are
+ * asked for again, less and less often.
+ */
+export function live(path, on, onrefused = () => {}) {
   const up = signal(false);
-  const source = new EventSource(config.root + path);
-  source.onopen = () => { up.value = true; };
-  source.onerror = () => { up.value = false; };
-  source.onmessage = (event) => on(JSON.parse(event.data), event.lastEventId);
-  const close = () => source.close();
-  onCleanup(close);
+  let [source, timer, wait] = [/** @type {EventSource|null} */ (null), 0, ASK_EVERY];
+  const connect = () => {
+    close();
+    const mine = (source = new EventSource(config.root + path));
+    mine.onopen = () => {
+      up.value = true;
+      wait = ASK_EVERY;
+    };
+    mine.onerror = () => {
+      up.value = false;
+      if (mine.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(connect, wait);
+      wait = Math.min(2 * wait, ASK_AT_MOST_EVERY);
+      onrefused();
+    };
+    mine.onmessage = (event) => on(JSON.parse(event.data), event.lastEventId);
+  };
+  const close = () => {
+    clearTimeout(timer);
+    source?.close();
+  };
+  const again = () => source.readyState === EventSource.CLOSED && connect();
+  connect();
+  addEventListener("heddle:retry", again);
+  onCleanup(() => {
+    close();
+    removeEventListener("heddle:retry", again);
+  });
   return { up, close };
 }
 

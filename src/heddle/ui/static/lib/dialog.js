@@ -1,6 +1,6 @@
 // What floats above a page: dialogs, a drawer, menus and short messages.
 import { effect, h, scope, signal } from "./dom.js";
-import { button, failure, icon, skeleton } from "./parts.js";
+import { button, failure, icon, messageOf, skeleton } from "./parts.js";
 import { here, loadStyle, refusal } from "./router.js";
 
 await loadStyle("lib/dialog");
@@ -39,6 +39,16 @@ export function dialog(heading, make, { wide = false } = {}) {
     element.addEventListener("pointerdown", (event) => { pressed = event.target; });
     // A stray click loses no form, nor does selecting a text up to beyond the edge.
     element.addEventListener("click", ({ target }) => target === element && pressed === element && !element.querySelector("form") && close());
+    // Nor does Escape lose what was typed into one, without a question.
+    let isTyped = false;
+    element.addEventListener("input", ({ target }) => {
+      isTyped ||= /** @type {Element} */ (target).matches("form :is(textarea, input:not([type=checkbox], [type=radio], [type=range]))");
+    });
+    element.addEventListener("cancel", async (event) => {
+      if (event.target !== element || !isTyped) return;
+      event.preventDefault();
+      if (await confirm("Discard what you entered?", `Nothing of “${heading}” has been saved.`, { action: "Discard" })) close();
+    });
     document.body.append(element);
     element.showModal();
     // A form begins in its first field, not at what closes it.
@@ -212,12 +222,13 @@ function placeNear(floating, anchor) {
 
 let messages = null;
 
-/** A short message at the bottom; `undo` offers to take back what was done. */
+/** A short message at the bottom, once as long as it stands there; `undo` offers to take back what was done. */
 export function toast(text, { undo = null, kind = "" } = {}) {
   messages ??= document.body.appendChild(h("div.toasts", { role: "status", "aria-live": "polite" }));
   const leave = (event) => event.target.closest("a") && entry.remove();
   const entry = h("div.toast", { class: kind, onclick: leave }, h("span", text),
     undo && button("Undo", () => { entry.remove(); undo(); }, { kind: "quiet" }));
+  if (!undo && typeof text === "string") for (const one of [...messages.children]) if (one.textContent === text) one.remove();
   messages.append(entry);
   // With something to press in it there must be time to press it.
   setTimeout(() => entry.remove(), undo || Array.isArray(text) ? 9000 : 4000);
@@ -230,7 +241,12 @@ export async function attempt(action, done = "") {
     if (done) toast(done);
     return result;
   } catch (error) {
-    toast(error.message + (error.requestId ? ` (request ${error.requestId})` : ""), { kind: "error" });
+    tellError(error);
     return undefined;
   }
+}
+
+/** Say that something failed. */
+export function tellError(error) {
+  toast(messageOf(error) + (error.requestId ? ` (request ${error.requestId})` : ""), { kind: "error" });
 }

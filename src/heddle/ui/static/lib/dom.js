@@ -171,7 +171,7 @@ export function h(spec, ...rest) {
   const first = rest[0];
   const isProps = first && typeof first === "object" && !first.nodeType && !Array.isArray(first);
   for (const [name, value] of Object.entries(isProps ? first : {})) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), tag === "form" || tag === "button" ? oneAtATime(value) : value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), tag === "form" || tag === "button" ? oneAtATime(value, element) : value);
     else if (name === "ref") value(element);
     else if (typeof value === "function") effect(() => assign(element, name, value(), classes));
     else assign(element, name, value, classes);
@@ -180,8 +180,8 @@ export function h(spec, ...rest) {
   return element;
 }
 
-/** A listener that ignores events while the promise of an earlier one is pending: a second click makes no second thing. */
-function oneAtATime(listener) {
+/** A listener that ignores events while the promise of an earlier one is pending, which shows: a second click makes no second thing. */
+function oneAtATime(listener, element) {
   let isPending = false;
   return (event) => {
     if (isPending) {
@@ -191,7 +191,11 @@ function oneAtATime(listener) {
     const result = listener(event);
     if (!(result instanceof Promise)) return;
     isPending = true;
-    result.finally(() => { isPending = false; });
+    element.setAttribute("aria-busy", "true");
+    result.finally(() => {
+      isPending = false;
+      element.removeAttribute("aria-busy");
+    });
   };
 }
 

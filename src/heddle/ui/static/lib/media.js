@@ -88,9 +88,10 @@ function whenSeen(tag, begin) {
 function load(part, project, show, make) {
   const abort = new AbortController();
   let address = "";
-  const fail = (error) => {
+  const fail = (error, again) => {
     if (error instanceof TooLarge) show(button(`Load ${size(error.size)}`, () => begin(Infinity), { iconName: "download" }));
-    else if (error.name !== "AbortError") show(h("span.remote", icon("info"), `This file cannot be shown: ${error.message}`));
+    else if (error.name !== "AbortError") show(h("span.remote", icon("info"), `This file cannot be shown: ${error.message}`,
+      part.files && button("Try again", again, { kind: "quiet" })));
   };
   const begin = (most) => {
     const read = part.files ? readStored(part.files, project, abort.signal, most) : Promise.resolve([inlineOf(part), part.name ?? ""]);
@@ -98,7 +99,7 @@ function load(part, project, show, make) {
       if (abort.signal.aborted) return;
       address = URL.createObjectURL(blob);
       show(make(address, blob.type, name, blob));
-    }).catch(fail);
+    }).catch((error) => fail(error, () => begin(most)));
   };
   begin(LARGEST);
   return () => {

@@ -1,6 +1,6 @@
 // Ctrl-K: find a page, a project, an object, an op, or calls by any text that they hold; and the list of keys.
 import { effect, h, signal } from "./dom.js";
-import { post } from "./data.js";
+import { get, post } from "./data.js";
 import { dialog } from "./dialog.js";
 import { nameOf } from "./format.js";
 import { boundKeys } from "./parts.js";
@@ -15,6 +15,7 @@ export function openPalette({ text, rail, project }) {
     const typed = signal(text);
     const chosen = signal(0);
     const found = signal([]);
+    const problem = signal("");
     const choose = (entry) => {
       if (!entry) return;
       close();
@@ -27,7 +28,9 @@ export function openPalette({ text, rail, project }) {
       found.value = pages(rail, project, words);
       chosen.value = 0;
       search(words, project).then((more) => {
-        if (mine === turn) found.value = [...pages(rail, project, words), ...more].slice(0, 40);
+        if (mine !== turn) return;
+        found.value = [...pages(rail, project, words), ...more.found].slice(0, 40);
+        problem.value = more.problem;
       });
     });
     const move = (event) => {
@@ -52,7 +55,8 @@ export function openPalette({ text, rail, project }) {
         "aria-controls": "palette", "aria-activedescendant": () => `palette-${chosen.value}`,
       placeholder: "Page, project, object, op, or any text in calls", value: text, autofocus: true, autocomplete: "off",
       oninput: (event) => { typed.value = event.target.value; }, onkeydown: move,
-    }), list, () => (found.value.length ? null : h("p.dim", "Nothing found"))];
+    }), list, () => (found.value.length || problem.value ? null : h("p.dim", "Nothing found")),
+      h("p.problem", { role: "alert" }, () => problem.value && `Not everything could be searched: ${problem.value}`)];
   });
 }
 
@@ -84,11 +88,12 @@ async function search(words, project) {
     if (/[\p{L}\p{N}]/u.test(wanted)) jobs.push(calls(project, wanted));
   }
   const results = await Promise.allSettled(jobs);
-  return results.flatMap((result) => (result.status === "fulfilled" ? result.value : []));
+  return { found: results.flatMap((result) => (result.status === "fulfilled" ? result.value : [])),
+    problem: results.map((result) => (result.status === "rejected" ? result.reason.message : "")).find(Boolean) ?? "" };
 }
 
 async function projects(words) {
-  const { projects: all } = await (await fetch(siteLink("/_ui/api/projects"))).json();
+  const { projects: all } = await get("/_ui/api/projects");
   return all.filter(({ id }) => matches(id, words)).slice(0, 12)
     .map(({ id }) => ({ text: id, note: "Project", href: link("", {}, id) }));
 }

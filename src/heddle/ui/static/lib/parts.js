@@ -1,5 +1,6 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
-import { computed, effect, h, onCleanup, signal } from "./dom.js";
+import { computed, effect, h, onCleanup, signal, untrack } from "./dom.js";
+import { awaitServer, lacksModule } from "./data.js";
 import { exact, when } from "./format.js";
 import { config, projectId, refusal } from "./router.js";
 import { loadView } from "./views.js";
@@ -167,13 +168,17 @@ export function thumbnails(media) {
 
 const REFUSED = { 403: "Not allowed", 404: "Not found", 429: "Too many requests" };
 
+/** What an error says to people; browsers have words of their own for a part of the page that did not come. */
+export const messageOf = (error) => (lacksModule(error)
+  ? "A part of this page could not be loaded. Try again, or reload the page." : error.message);
+
 /** What went wrong, with the request's id and a way to try again. */
 export function failure(error, retry) {
   const isMissing = error.status === 404;
   const details = [isMissing && error.message, error.requestId && `Request ${error.requestId}`].filter(Boolean);
   return h("div.failure", { role: "alert" },
     h("div", h("b", REFUSED[error.status] ?? "Something went wrong"),
-      h("p", isMissing ? "It may have been deleted, or its address is mistyped." : error.message),
+      h("p", isMissing ? "It may have been deleted, or its address is mistyped." : messageOf(error)),
       details.length > 0 && h("small", details.join(" · "))),
     retry && button("Try again", retry, { iconName: "refresh" }));
 }
@@ -201,6 +206,28 @@ export const backToList = (text, action) => button(text, action, { kind: "backto
 /** Grey lines where something will be. */
 export function skeleton(rows = 6) {
   return h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: rows }, () => h("i")));
+}
+
+/** What `show` makes of a module that is loaded now: a skeleton until it is there; a failure can be tried again. */
+export function later(load, show, rows = 4) {
+  const content = signal(/** @type {any} */ (skeleton(rows)));
+  let hasFailed = false;
+  const begin = () => load().then(
+    (module) => { content.value = () => untrack(() => show(module)); },
+    (error) => {
+      hasFailed = true;
+      awaitServer();
+      content.value = failure(error, begin);
+    },
+  );
+  begin();
+  const again = () => {
+    if (hasFailed) begin();
+    hasFailed = false;
+  };
+  addEventListener("heddle:retry", again);
+  onCleanup(() => removeEventListener("heddle:retry", again));
+  return () => content.value;
 }
 
 /** Says where a list shows only its first rows; `total` is null where nobody knows how many there are. */

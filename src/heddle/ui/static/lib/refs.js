@@ -12,8 +12,12 @@ const LARGEST_VALUE = 1_500_000;
 export const isRef = (value) =>
   typeof value === "string" && value.length < 2000 && /^weave(-private)?:\/\/\/\S+$/.test(value);
 
-let targets = new Map();
-let said = new Map();
+/** Answers that say that the same question may be answered later. */
+const PASSING = [0, 401, 429, 503];
+
+const targets = new Map();
+const said = new Map();
+let ofProject = "";
 let waiting = { refs: [], values: [] };
 let timer = 0;
 
@@ -35,31 +39,45 @@ export function conversationOf(value) {
 }
 
 function held(known, key, kind, asked) {
-  const name = `${projectId()} ${key}`;
-  if (!known.has(name)) {
+  if (ofProject !== projectId()) {
+    ofProject = projectId();
+    waiting = { refs: [], values: [] };
+    targets.clear();
+    said.clear();
+  }
+  if (!known.has(key)) {
     if (known.size > MOST_KEPT) known.clear();
     const found = signal(/** @type {any} */ (null));
-    known.set(name, found);
+    known.set(key, found);
     waiting[kind].push([asked, found]);
-    timer ||= setTimeout(send, 8);
   }
-  return known.get(name);
+  sendSoon();
+  return known.get(key);
 }
+
+function sendSoon() {
+  if (waiting.refs.length || waiting.values.length) timer ||= setTimeout(send, 8);
+}
+addEventListener("heddle:retry", sendSoon);
 
 async function send() {
   timer = 0;
   const refs = waiting.refs.splice(0, MOST_REFS);
   const values = waiting.values.splice(0, MOST_VALUES);
-  if (waiting.refs.length || waiting.values.length) timer = setTimeout(send, 0);
+  sendSoon();
+  const project = ofProject;
   const tell = (asked, answers, none) => asked.forEach(([, found], index) => {
-    found.value = answers?.[index] ?? none;
+    found.value = answers[index] ?? none;
   });
   try {
     const answer = await postProject("/_ui/api/values", { refs: refs.map(([ref]) => ref), values: values.map(([value]) => value) });
     tell(refs, answer.refs, { gone: true });
     tell(values, answer.values, false);
   } catch (error) {
-    tell(refs, null, { gone: true, reason: error.message });
-    tell(values, null, false);
+    // They are shown as they are, and asked for with what is drawn next, or once the server is back.
+    tell(values, [], false);
+    if (!PASSING.includes(error.status) || project !== ofProject) return;
+    waiting.refs.push(...refs);
+    waiting.values.push(...values);
   }
 }

@@ -22,14 +22,17 @@ let entry = history.state.entry;
 /** Where the entry that the browser came back to was left, until its page is there. */
 let returning = leftAt[entry];
 let endReturn = () => {};
+/** The address of the page without what is open beside it, where that was opened here: Back leads there. */
+let alone = history.state.alone ?? null;
+let isClosing = false;
 
 /** Open an address of this site; `replace` leaves no entry behind in the history. */
-export function go(url, replace = false) {
+export function go(url, replace = false, more = {}) {
   if (replace) history.replaceState(history.state, "", url);
   else {
     leave(new URL(url, location.href).href);
-    history.pushState(nameEntry(), "", url);
-    entry = history.state.entry;
+    history.pushState({ ...nameEntry(), ...more }, "", url);
+    ({ entry, alone = null } = history.state);
   }
   follow();
 }
@@ -87,12 +90,29 @@ function follow() {
 
 /** Change query parameters of the open page; empty ones are dropped, so that addresses stay short. */
 export function setQuery(changes, replace = true) {
+  const url = withQuery(changes);
+  if (url.href !== location.href) go(url.pathname + url.search, replace);
+}
+
+/** The same where the parameter `name` says what is open beside the page (a drawer), which Back closes. */
+export function setBeside(name, changes) {
+  if (isClosing) return;
+  const url = withQuery(changes);
+  const isOpen = [here.peek(), url].map(({ searchParams }) => searchParams.has(name));
+  if (!isOpen[0] && isOpen[1]) go(url.pathname + url.search, false, { alone: location.href });
+  else if (isOpen[0] && !isOpen[1] && url.href === alone) {
+    isClosing = true;
+    history.back();
+  } else setQuery(changes);
+}
+
+function withQuery(changes) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(changes)) {
     if (value == null || value === "" || value === false) url.searchParams.delete(name);
     else url.searchParams.set(name, value);
   }
-  if (url.href !== location.href) go(url.pathname + url.search, replace);
+  return url;
 }
 
 /** One query parameter of the open page, or null. */
@@ -146,8 +166,10 @@ function searchText(search) {
 addEventListener("popstate", () => {
   leave();
   if (!history.state) history.replaceState(nameEntry(), "");
-  entry = history.state.entry;
-  returning = leftAt[entry];
+  // What was open beside the page is closed: the page itself was not left.
+  returning = location.href === alone ? null : leftAt[history.state.entry];
+  isClosing = false;
+  ({ entry, alone = null } = history.state);
   follow();
 });
 addEventListener("pagehide", () => leave());
@@ -234,6 +256,10 @@ export function outlet(element, showFailure) {
       // The first page leaves the focus at the top, where the link that skips the navigation bar is.
       if (mine > 1) element.focus({ preventScroll: true });
       comeBack(element);
-    }).catch((error) => mine === turn && showFailure(error));
+    }).catch((error) => {
+      if (mine !== turn) return;
+      current = null;
+      showFailure(error);
+    });
   };
 }

@@ -19,7 +19,9 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
   resizable = false, footer }) {
   const active = signal(null);
   const open = (row) => (onopen ? onopen(row) : href && location.assign !== undefined && clickLink(row));
-  const clickLink = (row) => body.querySelector(`tr[data-key="${CSS.escape(String(key(row)))}"] a[href]`)?.click();
+  const linkOf = (name) => body.querySelector(`tr[data-key="${CSS.escape(String(name))}"] a[href]`);
+  const clickLink = (row) => linkOf(key(row))?.click();
+  const openTab = (name) => href && globalThis.open(linkOf(name)?.href, "_blank");
   const position = () => rows().findIndex((row) => key(row) === active.value);
   const move = (step) => {
     const list = rows();
@@ -52,8 +54,11 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
         onfocusin: () => { active.value = name; },
         onclick: (event) => {
           active.value = name;
-          if (!event.target.closest("a,button,input,label") && !getSelection()?.toString()) open(item.peek());
+          if (event.target.closest("a,button,input,label") || getSelection()?.toString()) return;
+          if (event.ctrlKey || event.metaKey || event.shiftKey) openTab(name);
+          else open(item.peek());
         },
+        onauxclick: (event) => event.button === 1 && !event.target.closest("a,button,input,label") && openTab(name),
       }, selection && h("td.select", checkbox(selection, name)), shown.map((column) => cell(column, item)));
     });
   const widths = resizable ? columnWidths(label, columns, () => element, selection ? 44 : 0) : null;

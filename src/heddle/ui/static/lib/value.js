@@ -8,7 +8,7 @@ import { json, longText } from "./json.js";
 import { isPart, lineText, refChip, valueLine } from "./line.js";
 import { markdown } from "./markdown.js";
 import { codeBlock, copyButton, refHref } from "./panels.js";
-import { button, icon, segments, skeleton } from "./parts.js";
+import { button, icon, later, segments } from "./parts.js";
 import { problemView } from "./problem.js";
 import { conversationOf, targetOf } from "./refs.js";
 import { loadStyle, projectId } from "./router.js";
@@ -58,15 +58,13 @@ export function valueView(value, { project = projectId() } = {}) {
 export function fileView(text, name) {
   if (/\.(html?|svg|xml|css|js|py|ts|sh|sql|toml|ya?ml)$/i.test(name)) return codeBlock(text);
   if (/\.(csv|tsv)$/i.test(name)) {
-    const table = signal(/** @type {any} */ (null));
-    import("./importers.js").then(({ readRows }) => {
+    return h("div.value", later(() => import("./importers.js"), ({ readRows }) => {
       try {
-        table.value = rendered(readRows(text, name).rows, { project: projectId(), level: 0 });
+        return rendered(readRows(text, name).rows, { project: projectId(), level: 0 });
       } catch {
-        table.value = codeBlock(text);
+        return codeBlock(text);
       }
-    });
-    return h("div.value", () => table.value);
+    }));
   }
   return /\.(md|markdown)$/i.test(name) ? markdown(text) : valueView(text);
 }
@@ -111,13 +109,7 @@ function besides(value, at) {
 }
 
 /** What a module makes that few values need. */
-function viewOf(name, show) {
-  const shown = signal(/** @type {any} */ (skeleton(2)));
-  loadView(name).then((module) => {
-    shown.value = () => show(module);
-  });
-  return h("div.valueview", () => shown.value);
-}
+const viewOf = (name, show) => h("div.valueview", later(() => loadView(name), (module) => () => show(module), 2));
 
 const chat = (conversation, { project }) =>
   viewOf("chat", ({ conversationView, partNode }) => {

@@ -1,7 +1,7 @@
 // The source of a call's op, as the SDK stored it with the op's version.
 import { h } from "../lib/dom.js";
 import { codeView } from "../lib/code.js";
-import { postProject, request, resource } from "../lib/data.js";
+import { postProject, request, resource, textOf } from "../lib/data.js";
 import { parseRef } from "../lib/format.js";
 import { empty, refLink } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
@@ -25,5 +25,5 @@ async function readSource(ref, abort) {
   const digest = obj.val?.files?.["obj.py"];
   if (!digest) return { text: null };
   const body = { project_id: project, digest };
-  return { text: await (await request("POST", "/file/content", body, abort)).text() };
+  return { text: await textOf(await request("POST", "/file/content", body, abort)) };
 }

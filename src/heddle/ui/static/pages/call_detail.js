@@ -1,13 +1,13 @@
 // One call in full: what it was given, what it answered, what people and scorers said of it. Pages, drawers and the
 // annotation page share it.
-import { h, onCleanup, signal } from "../lib/dom.js";
+import { h, onCleanup } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
 import { duration, int, money, secondsBetween, when } from "../lib/format.js";
 import { rawJson } from "../lib/json.js";
 import { valueSection } from "../lib/value.js";
 import { problemView } from "../lib/problem.js";
 import { empty, facts, refLink, tabs } from "../lib/panels.js";
-import { button, dot, failure, icon, kindChip, loaded, skeleton, timeNode } from "../lib/parts.js";
+import { button, dot, icon, kindChip, later, loaded, timeNode } from "../lib/parts.js";
 import { link, loadStyle, path } from "../lib/router.js";
 import { callName, kindOf, statusOf, usageOf } from "../lib/spans.js";
 import { chatView, hasChat } from "../lib/chat.js";
@@ -121,7 +121,7 @@ function entries(call, actions, told, below) {
   const lazy =
     (module, name, ...more) =>
     () =>
-      later(module(), (found) => found[name](call, ...more));
+      h("div.tabcontent", later(module, (found) => found[name](call, ...more)));
   return [
     hasChat(call) && ["chat", "Chat", () => chatView(call)],
     ["io", "Inputs & output", () => inputsAndOutput(call)],
@@ -135,19 +135,6 @@ function entries(call, actions, told, below) {
     ["code", "Code", lazy(() => import("./call_code.js"), "callCode")],
     ["raw", "Raw", () => rawJson(call)],
   ].filter(Boolean);
-}
-
-function later(module, make) {
-  const content = signal(/** @type {any} */ (skeleton(4)));
-  module.then(
-    (found) => {
-      content.value = make(found);
-    },
-    (error) => {
-      content.value = failure(error);
-    },
-  );
-  return h("div.tabcontent", () => content.value);
 }
 
 function inputsAndOutput(call) {

@@ -4,8 +4,8 @@ import { postProject, resource } from "../lib/data.js";
 import { filterChips, filterState, readConditions, rootsOnly, selectionOf, sourceOfRoots, writeConditions } from "../lib/filters.js";
 import { sourceOps } from "../lib/sources.js";
 import { compact, duration, int, money, plural } from "../lib/format.js";
-import { button, dot, failure, kindChip, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
-import { link, path, query, setQuery } from "../lib/router.js";
+import { button, dot, failure, kindChip, later, madeLine, page, searchBox, segments, skeleton, timeNode, title } from "../lib/parts.js";
+import { link, path, query, setBeside, setQuery } from "../lib/router.js";
 import { strip } from "../lib/strip.js";
 import { pager, table } from "../lib/table.js";
 import { rangeQuery, timeRange, timeRangePicker } from "../lib/timerange.js";
@@ -150,13 +150,6 @@ export default function Calls() {
   );
 }
 
-/** What a module that is loaded now will show. */
-function later(load, make) {
-  const shown = signal(/** @type {any} */ (null));
-  load().then((module) => { shown.value = make(module); });
-  return () => shown.value;
-}
-
 /** The saved views as tabs; loaded where there is any. */
 function tabs(context) {
   const shown = signal(/** @type {any} */ (null));
@@ -259,7 +252,7 @@ function content(list, context) {
   const shown = table({
     columns: () => columns.value, resizable: true, rows: () => context.rows.value, key: (row) => row.id, label: "Calls", href: () => "",
     selection: context.selected, busy: () => list.busy.value,
-      onpeek: (row) => setQuery({ peek: query("peek") === row.id ? null : row.id }),
+      onpeek: (row) => setBeside("peek", { peek: query("peek") === row.id ? null : row.id }),
     order: () => ({ key: query("sort") === "slowest" ? "seconds" : "started", descending: query("sort") !== "oldest" }),
     onsort: (key) => setQuery({ sort: nextOrder(key), ...NO_PLACE }, false),
   });

@@ -1,7 +1,7 @@
 // A preview of a call next to the list.
 import { drawer } from "../lib/dialog.js";
 import { computed, effect, h } from "../lib/dom.js";
-import { link, path, query, setQuery } from "../lib/router.js";
+import { link, path, query, setBeside } from "../lib/router.js";
 import { CallDetail } from "./call_detail.js";
 
 let open = null;
@@ -20,11 +20,11 @@ export function openPeek(id, { rows, reload }) {
     });
     return [h("p", () => h("a", { href: trace() ? link(path`/traces/${trace()}`, { call: current.value })
       : link(path`/calls/${current.value}`) }, "Open the whole trace")),
-      CallDetail({ callId: () => current.value, onchange: (what) => what === "deleted" && (setQuery({ peek: null }),
+      CallDetail({ callId: () => current.value, onchange: (what) => what === "deleted" && (setBeside("peek", { peek: null, tab: null }),
         reload()) })];
   }, () => {
     open = null;
-    if (query("peek")) setQuery({ peek: null, tab: null });
+    if (query("peek")) setBeside("peek", { peek: null, tab: null });
   });
   open = close;
   // The list keeps the keyboard, so that the next row can be looked at.

@@ -3,7 +3,7 @@ import { computed, effect, h, onCleanup, untrack } from "../lib/dom.js";
 import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { chip, keys, segments } from "../lib/parts.js";
-import { query, setQuery } from "../lib/router.js";
+import { query, setBeside, setQuery } from "../lib/router.js";
 import { scrollWith, windowed } from "../lib/windowed.js";
 import { judged, ROW_FILTERS, ROW_ORDERS, rowContents } from "../lib/comparison.js";
 import { measureLabel } from "../lib/runs.js";
@@ -87,9 +87,9 @@ function browse(rows, box, open) {
   keys({
     j: [() => step(1), "next example"],
     k: [() => step(-1), "previous example"],
-    Enter: [() => query("at") && setQuery({ row: query("at") }), "open the example"],
+    Enter: [() => query("at") && setBeside("row", { row: query("at") }), "open the example"],
     d: [() => setQuery({ diff: query("diff") ? null : "1" }), "show differences from the baseline"],
-    Escape: [() => setQuery({ row: null }), "close the example"],
+    Escape: [() => setBeside("row", { row: null }), "close the example"],
   });
   const opened = computed(() => query("row"));
   effect(() => {
@@ -97,7 +97,7 @@ function browse(rows, box, open) {
     close?.();
     close = digest
       ? open(digest, () => {
-          if (!isLeaving && query("row") === digest) setQuery({ row: null });
+          if (!isLeaving && query("row") === digest) setBeside("row", { row: null });
         })
       : null;
   });

@@ -1,7 +1,7 @@
 // One row of the example table: input, expected, and what each run made of it.
 import { h } from "../lib/dom.js";
 import { cut, duration, int, plural } from "../lib/format.js";
-import { query, setQuery } from "../lib/router.js";
+import { query, setBeside } from "../lib/router.js";
 import { gain, splitRow } from "../lib/comparison.js";
 import { valueLine } from "../lib/line.js";
 import { diffText } from "../lib/textdiff.js";
@@ -19,7 +19,7 @@ export function exampleRow({ item, index, content, found, differs }) {
   const parts = () => splitRow(row.value?.raw_data_row);
   const waiting = (value) =>
     row.value === null ? h("span.waiting") : row.value.problem ? h("span.worse", row.value.problem) : value();
-  const open = (event) => !event.target.closest("a,button") && setQuery({ row: digest, at: digest });
+  const open = (event) => !event.target.closest("a,button") && setBeside("row", { row: digest, at: digest });
   return h(
     "div.examplerow",
     {
@@ -33,7 +33,7 @@ export function exampleRow({ item, index, content, found, differs }) {
       { role: "cell" },
       h(
         "button.plainbutton",
-        { type: "button", dir: "auto", onclick: () => setQuery({ row: digest, at: digest }) },
+        { type: "button", dir: "auto", onclick: () => setBeside("row", { row: digest, at: digest }) },
         h("span.hidden-text", () => `Open example ${index.value + 1}: `),
         h("small.rownumber", { title: "Row of the dataset" }, () => int(found.comparison.index(item.value.row) + 1), " "),
         () => waiting(() => cell(parts().input)),

@@ -1,5 +1,5 @@
 // One dashboard: its charts on a grid, what is changed of them, and versions.
-import { computed, each, effect, h, onCleanup, signal } from "../lib/dom.js";
+import { computed, each, effect, h, signal } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { attempt, confirm, form, menu, storeOver, toast } from "../lib/dialog.js";
 import { joined, loadDashboard, measureText, newChart, newId, storeDashboard } from "../lib/dashboards.js";
@@ -13,6 +13,7 @@ import { chartView } from "./dashboard_chart.js";
 
 /** Changes that are not saved yet, by project and dashboard: they stay while other pages are looked at. */
 const drafts = new Map();
+addEventListener("beforeunload", (event) => drafts.size && event.preventDefault());
 /** By the same key the digest of the version that was the newest when changes began. */
 const bases = new Map();
 
@@ -27,9 +28,6 @@ export default function Dashboard() {
     if (draft.value) drafts.set(place, draft.value);
     else drafts.delete(place);
   });
-  const warn = (event) => draft.peek() && event.preventDefault();
-  addEventListener("beforeunload", warn);
-  onCleanup(() => removeEventListener("beforeunload", warn));
   const head = () => (state.data.value ? null : header({ title: "Dashboard", crumbs: [["Dashboards", link("/dashboards")]] }));
   return h("div.page", head, loaded(state, (found) => {
     if (!found) {

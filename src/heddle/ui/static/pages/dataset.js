@@ -72,11 +72,7 @@ function bodyOf(name, data, versions, reload) {
     toast("New version published");
     reload();
   };
-  const { element, sheet } = datasetEditor({ name, table: data.table, publish });
-  const warn = (event) => sheet.edits.peek().changes.size + sheet.edits.peek().groups.size + sheet.edits.peek().removed.size > 0
-    && event.preventDefault();
-  addEventListener("beforeunload", warn);
-  onCleanup(() => removeEventListener("beforeunload", warn));
+  const { element } = datasetEditor({ name, table: data.table, publish });
   return h("div.datasettabs", tabs("Dataset", [
     ["rows", "Rows", () => element],
     ["changes", "Changes", () => loaded(versions, (all) => datasetChanges(all.objs, data.version))],

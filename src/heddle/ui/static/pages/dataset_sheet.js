@@ -15,6 +15,7 @@ const nothing = () => ({ changes: new Map(), removed: new Set(), groups: new Map
   added: [], kinds: new Map() });
 let newColumns = 0;
 const drafts = new Map();
+addEventListener("beforeunload", (event) => [...drafts.values()].some(({ edits }) => summary(edits).any) && event.preventDefault());
 
 /**
  * A sheet over a table; `place` says which stored rows are shown, and where: null for all in their order, else a function

@@ -7,7 +7,7 @@ import { actionsOf, callsOf, headline } from "../lib/errorgroups.js";
 import { ago, int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, page, segments, skeleton, timeNode, title } from "../lib/parts.js";
-import { link, projectId, query, setQuery } from "../lib/router.js";
+import { link, projectId, query, setBeside, setQuery } from "../lib/router.js";
 import { table } from "../lib/table.js";
 import { sameRange, timeRange, timeRangePicker } from "../lib/timerange.js";
 
@@ -49,7 +49,7 @@ const nameOf = (group) => `${group.group} ${group.op}`;
 
 function list(context) {
   const { groups, range } = context;
-  const open = (group) => setQuery({ show: nameOf(group) });
+  const open = (group) => setBeside("show", { show: nameOf(group) });
   const shown = table({
     label: "Errors", resizable: true, rows: () => groups.value, key: nameOf, onopen: open, columns: () => [
       { key: "error", label: "Error", width: "auto", render: errorCell },
@@ -74,7 +74,7 @@ function errorCell(group) {
   const text = [group.type, group.message].filter(Boolean).join(": ");
   return h("span.errorcell",
     h("button.one-line", { type: "button", title: text, dir: "auto",
-      onclick: () => setQuery({ show: nameOf(group) }) }, headline(group)),
+      onclick: () => setBeside("show", { show: nameOf(group) }) }, headline(group)),
     group.frame && h("small.faint.one-line", { title: group.frame }, `in ${group.frame.replace(/^:|:$/, "")}`));
 }
 

@@ -8,7 +8,7 @@ import { publicSelection, selectionOf } from "../lib/filterquery.js";
 import { codeBlock, facts, field } from "../lib/panels.js";
 import { button, failure, icon, skeleton, timeNode } from "../lib/parts.js";
 import { problemView } from "../lib/problem.js";
-import { link, path, projectId, query, setQuery } from "../lib/router.js";
+import { link, path, projectId, query, setBeside } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
 
 const EXAMPLES = 5;
@@ -36,7 +36,7 @@ export function openGroup(name, context) {
     return () => (shown.value ? content(shown.value, context) : null);
   }, () => {
     open = null;
-    if (query("show")) setQuery({ show: null });
+    if (query("show")) setBeside("show", { show: null });
   });
 }
 

@@ -20,7 +20,7 @@ export default function InferencePage() {
     for (const engine of data.engines) remember(histories, engine);
     state.value = data;
     version.value++;
-  });
+  }, first.reload);
   const data = computed(() => state.value ?? first.data.value);
   const names = computed(() => JSON.stringify(data.value?.engines.map(({ model }) => model) ?? null));
   return h(
@@ -30,7 +30,7 @@ export default function InferencePage() {
       "div.scroll",
       { tabindex: 0, role: "region", "aria-label": "Inference" },
       () => (first.error.value && !data.value ? failure(first.error.value, first.reload) : null),
-      () => (names.value === "null" ? skeleton() : names.value === "[]" ? teach(data.peek()) : null),
+      () => (names.value === "null" ? !first.error.value && skeleton() : names.value === "[]" ? teach(data.peek()) : null),
       () =>
         data.value?.engines
           .filter(({ error }) => error)

@@ -22,18 +22,18 @@ export default function Job({ job: id }) {
     const data = state.data.value;
     if (state.error.value)
       return [header({ crumbs: crumbs(), title: "Training job" }), failure(state.error.value, state.reload)];
-    return data ? show(data) : [header({ crumbs: crumbs(), title: "Training job" }), skeleton()];
+    return data ? show(data, state.reload) : [header({ crumbs: crumbs(), title: "Training job" }), skeleton()];
   });
 }
 
 const crumbs = () => [["Training jobs", link("/training")]];
 
-function show(first) {
+function show(first, reload) {
   title(`${first.name} · training`);
   const run = signal(first);
   const newest = computed(() => run.value.jobs.at(-1) ?? null);
   const chosen = computed(() => run.value.jobs.find(({ id }) => id === (query("job") ?? run.value.job)) ?? newest.value);
-  const stream = follow(run);
+  const stream = follow(run, reload);
   const events = resource(
     () => chosen.value && [chosen.value.id, chosen.value.state, chosen.value.gradient_steps],
     eventReader(),
@@ -103,7 +103,7 @@ function show(first) {
 }
 
 /** Follow the run: jobs that changed take the place of what is known of them. */
-function follow(run) {
+function follow(run, onrefused) {
   const stillOpen = run
     .peek()
     .jobs.filter(({ ended_at: ended }) => ended === null)
@@ -119,7 +119,7 @@ function follow(run) {
       ...(latest === undefined ? {} : { latest_step: latest }),
       jobs: [...known.values()].sort((a, b) => a.number - b.number),
     };
-  });
+  }, onrefused);
 }
 
 /** Reads the events of a job; of the same job only those that came since. */

@@ -1,5 +1,5 @@
 // The files of a stored value: the source of an op, a class or any other custom object.
-import { request, resource } from "../lib/data.js";
+import { request, resource, textOf } from "../lib/data.js";
 import { h, onCleanup } from "../lib/dom.js";
 import { codeView } from "../lib/code.js";
 import { attempt } from "../lib/dialog.js";
@@ -20,7 +20,7 @@ export function filesOf(value) {
 
 /** The text of a stored file. */
 export async function fileText(digest, abort) {
-  return (await request("POST", "/file/content", { project_id: projectId(), digest }, abort)).text();
+  return textOf(await request("POST", "/file/content", { project_id: projectId(), digest }, abort));
 }
 
 /** The source of a version, or an empty text where it holds none. */

@@ -65,9 +65,9 @@ export default function Playground() {
       h("datalist", { id: "playground-models" }, () =>
         (models.data.value?.list ?? []).map((entry) => h("option", { value: entry.id }, entry.note)),
       ),
-      () => (source.error.value ? failure(source.error.value, source.reload) : null),
+      () => [source, models].map((asked) => (asked.error.value ? failure(asked.error.value, asked.reload) : null)),
       h("div.playground", promptEditor(state, () => originOf(state, models.data.value)), () =>
-        models.data.value && !models.data.value.list.length ? noModels(models.data.value.problem) : columns,
+        models.data.value && !models.data.value.list.length ? noModels(models.data.value.problem, models.reload) : columns,
       ),
     ],
     { fixed: true },
@@ -96,6 +96,8 @@ async function begin(state, { key, call, prompt }) {
 /** The models that answer here, and those of providers whose prices are known. */
 async function readModels(_, abort) {
   const [own, known] = await Promise.allSettled([get("/v1/models", abort), get("/inference/modelsdev/models", abort)]);
+  // Without its own model the server may still answer with those of providers.
+  if (own.status === "rejected" && known.status === "rejected") throw own.reason;
   const list =
     own.status === "fulfilled"
       ? own.value.data.map((model) => ({ id: model.id, note: model.parent ? `adapter of ${model.parent}` : "this server" }))
@@ -176,7 +178,7 @@ function actionsOf(state) {
   ];
 }
 
-function noModels(problem) {
+function noModels(problem, reload) {
   return h(
     "div.nomodels",
     empty({
@@ -188,7 +190,7 @@ function noModels(problem) {
         "heddle serve --model Qwen/Qwen3-0.6B     # a model from the hub, or a folder",
         "heddle serve --providers 'openai=https://api.openai.com/v1,OPENAI_API_KEY'",
       ].join("\n"),
-      action: h("p", "Then reload this page: each column lists the model."),
+      action: h("p", "Each column then lists the model. ", button("Try again", reload, { iconName: "refresh" })),
     }),
   );
 }

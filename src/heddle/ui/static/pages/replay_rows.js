@@ -4,7 +4,7 @@ import { drawer } from "../lib/dialog.js";
 import { duration, int, money, oneLine, plural } from "../lib/format.js";
 import { card, facts } from "../lib/panels.js";
 import { icon, keys } from "../lib/parts.js";
-import { link, path, query, setQuery } from "../lib/router.js";
+import { link, path, query, setBeside, setQuery } from "../lib/router.js";
 import { lineText } from "../lib/line.js";
 import { leaves, scoreChips } from "../lib/scores.js";
 import { diffText, diffView } from "../lib/textdiff.js";
@@ -15,7 +15,7 @@ const MOST_IN_A_CELL = 600;
 /** The element of a row. */
 export function replayRow({ item, index, differs }) {
   const place = item.peek().place;
-  const open = (event) => !event.target.closest("a,button") && setQuery({ row: place });
+  const open = (event) => !event.target.closest("a,button") && setBeside("row", { row: place });
   return h(
     "div.examplerow",
     {
@@ -29,7 +29,7 @@ export function replayRow({ item, index, differs }) {
       { role: "cell" },
       h(
         "button.plainbutton.dim",
-        { type: "button", onclick: () => setQuery({ row: place }) },
+        { type: "button", onclick: () => setBeside("row", { row: place }) },
         h("span.hidden-text", "Open chat "),
         int(place + 1),
       ),
@@ -111,7 +111,7 @@ export function openReplayed(rows, box, differs) {
       `Chat ${Number(place) + 1}`,
       () => pair(row, step),
       () => {
-        if (!isLeaving && query("row") === place) setQuery({ row: null });
+        if (!isLeaving && query("row") === place) setBeside("row", { row: null });
       },
     );
   });

@@ -1,8 +1,8 @@
 // One trace: all its calls as a tree with a waterfall, by time or as a flame graph, and the selected call next to it.
-import { effect, h, signal, untrack } from "../lib/dom.js";
+import { effect, h, untrack } from "../lib/dom.js";
 import { int, plural } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { backToList, button, failure, header, keys, searchBox, segments, skeleton, title } from "../lib/parts.js";
+import { backToList, button, failure, header, keys, later, searchBox, segments, skeleton, title } from "../lib/parts.js";
 import { go, link, query, setQuery } from "../lib/router.js";
 import { splitter } from "../lib/splitter.js";
 import { CallDetail } from "./call_detail.js";
@@ -144,25 +144,12 @@ function body(view) {
     const mode = view.mode();
     return untrack(() =>
       mode === "flame"
-        ? later(import("./trace_flame.js"), "flame", view)
+        ? later(() => import("./trace_flame.js"), ({ flame }) => flame(view), 6)
         : mode === "chat"
-          ? later(import("./trace_chat.js"), "traceChat", view)
+          ? later(() => import("./trace_chat.js"), ({ traceChat }) => traceChat(view), 6)
           : waterfall(view),
     );
   };
-}
-
-function later(module, name, view) {
-  const content = signal(/** @type {any} */ (skeleton()));
-  module.then(
-    (found) => {
-      content.value = found[name](view);
-    },
-    (error) => {
-      content.value = failure(error);
-    },
-  );
-  return () => content.value;
 }
 
 function waterfall(view) {

@@ -1,6 +1,6 @@
 // The calls of one trace: read line by line as they come, read again now and then while some of them run.
 import { effect, onCleanup, signal } from "../lib/dom.js";
-import { request } from "../lib/data.js";
+import { parseSent, partsOf, request } from "../lib/data.js";
 import { projectId, query } from "../lib/router.js";
 import { Tree, addPage, emptyColumns } from "./trace_model.js";
 
@@ -78,7 +78,7 @@ async function read(traceId, known, abort, onpart) {
   );
   let columns = null;
   let built = 0;
-  for await (const line of jsonLines(answer.body)) {
+  for await (const line of jsonLines(answer)) {
     if (line.same) return null;
     if (!columns) {
       columns = emptyColumns(line);
@@ -93,19 +93,16 @@ async function read(traceId, known, abort, onpart) {
   return new Tree(columns);
 }
 
-async function* jsonLines(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+async function* jsonLines(answer) {
   let parts = [];
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) break;
+  for await (const value of partsOf(answer)) {
     const texts = value.split("\n");
     for (const text of texts.slice(0, -1)) {
       parts.push(text);
-      yield JSON.parse(parts.join(""));
+      yield parseSent(parts.join(""));
       parts = [];
     }
     parts.push(texts[texts.length - 1]);
   }
-  if (parts.join("")) yield JSON.parse(parts.join(""));
+  if (parts.join("")) yield parseSent(parts.join(""));
 }
