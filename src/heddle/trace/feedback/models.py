@@ -16,7 +16,7 @@ from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
 from heddle.store.control.feedback import STRUCTURES, Window
 from heddle.text_cache import cache_texts
-from heddle.trace.rows import PurgeReq, RowQueryReq
+from heddle.trace.rows import PurgeReq, RowQueryReq, TimeRangeRes
 from heddle.wire import jsontext, refs, times
 from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, MAX_RANGE_DAYS, AggregationType
 
@@ -156,13 +156,9 @@ class FeedbackStatsReq(FeedbackWindowReq):
     metrics: list[FeedbackMetricSpec] = Field(default_factory=list, max_length=MAX_METRICS)
 
 
-class FeedbackStatsRes(ResponseModel):
+class FeedbackStatsRes(TimeRangeRes):
     """Buckets `{timestamp, count, <agg>_<slug>, p<N>_<slug>}`, and `{slug: {agg: figure}}` for the whole range."""
 
-    start: datetime
-    end: datetime
-    granularity: int
-    timezone: str
     buckets: list[dict[str, Any]]
     window_stats: dict[str, dict[str, float | None]] | None = None
 
