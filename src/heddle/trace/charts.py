@@ -18,6 +18,7 @@ from heddle.http.routing import PricesDep, Reader, ResponseModel, StoreDep, answ
 from heddle.store.base import Store
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.chart_measure import ChartMeasure
+from heddle.trace.rows import TimeRangeRes
 from heddle.wire import times
 from heddle.wire.aggregates import (
     FIGURES,
@@ -88,13 +89,9 @@ class Bin(ResponseModel):
     counts: list[int]
 
 
-class CallsAggregateRes(ResponseModel):
+class CallsAggregateRes(TimeRangeRes):
     """The figures; `groups` are the largest first, null stands for all others."""
 
-    start: datetime
-    end: datetime
-    granularity: int
-    timezone: str
     buckets: list[datetime]
     groups: list[str | None]
     series: list[Series]

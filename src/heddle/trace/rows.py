@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.http.parameters import page_limit
-from heddle.http.routing import ProjectReq, answer
+from heddle.http.routing import ProjectReq, ResponseModel, answer
 from heddle.settings import Settings
 from heddle.store.control.row_queries import Row, RowRequest, Selection, Sort
 from heddle.trace.calls.models import PageReq
@@ -114,6 +114,15 @@ class TimeRangeReq(ProjectReq):
             told = f"end must be after start, and the range at most {most_days} days"
             raise ValidationFailed.at(["body", "end"], told)
         return start, end
+
+
+class TimeRangeRes(ResponseModel):
+    """The range of an answer, and the width of its buckets in seconds."""
+
+    start: datetime
+    end: datetime
+    granularity: int
+    timezone: str
 
 
 class PurgeReq(ProjectReq):

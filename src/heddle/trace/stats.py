@@ -1,7 +1,6 @@
 """Token usage of traces, rolled up along their calls, and usage and metrics of calls over time."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.prices import PricedUsage, ProjectPrices, default_prices, describe_tokens
-from heddle.trace.rows import TimeRangeReq
+from heddle.trace.rows import TimeRangeReq, TimeRangeRes
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure, Value, uniform_runs
 from heddle.wire.batched import batched
@@ -225,13 +224,9 @@ class CallStatsReq(TimeRangeReq):
     call_metrics: list[CallMetricSpec] | None = Field(default=None, max_length=MAX_METRICS)
 
 
-class CallStatsRes(ResponseModel):
+class CallStatsRes(TimeRangeRes):
     """Buckets of usage per model, and buckets of calls."""
 
-    start: datetime
-    end: datetime
-    granularity: int
-    timezone: str
     usage_buckets: list[dict[str, Any]]
     call_buckets: list[dict[str, Any]]
 

@@ -1,12 +1,11 @@
 """Tables: lists of rows, addressed by the digest of the rows in their order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field, TypeAdapter
 
 from heddle.auth import Scope
@@ -32,6 +31,7 @@ from heddle.http.routing import (
 )
 from heddle.store.control.tables import TableRow
 from heddle.trace.calls.models import PageReq
+from heddle.trace.rows import answer_slices
 from heddle.wire import jsontext, refs, table_rows
 from heddle.wire.jsontypes import Json
 
@@ -259,36 +259,19 @@ async def table_update(request: Request, caller: Writer, store: StoreDep) -> Res
 async def table_query(body: TableQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """Rows of a table in its order, or sorted; none for an unknown table."""
     wanted = (body.filter.row_digests if body.filter else None) or []
-    limit = page_limit(settings, not_negative(body.limit, "limit"))
     pages = store.tables.pages(
         caller.open(body.project_id),
         body.digest,
         row_digests=wanted,
         sort=[table_rows.parse_sort(term.field, term.direction == "desc") for term in body.sort_by or ()],
-        limit=limit,
+        limit=page_limit(settings, not_negative(body.limit, "limit")),
         offset=not_negative(body.offset, "offset") or 0,
     )
-    first = await anext(pages, list[TableRow]())
-    if limit is not None and limit <= len(first):
-        return answer({"rows": [_describe(row) for row in first]})
-    return StreamingResponse(_write_pages(first, pages), media_type="application/json")
+    return await answer_slices("rows", ([_describe(row) for row in page] async for page in pages))
 
 
 def _describe(row: TableRow) -> Json:
     return {"digest": row.digest, "val": orjson.Fragment(row.val), "original_index": row.position}
-
-
-async def _write_pages(first: list[TableRow], pages: AsyncIterator[list[TableRow]]) -> AsyncIterator[bytes]:
-    """The answer of any length, a page at a time."""
-    yield b'{"rows":[' + _write_rows(first)
-    async for page in pages:
-        if page:
-            yield b"," + _write_rows(page)
-    yield b"]}"
-
-
-def _write_rows(rows: list[TableRow]) -> bytes:
-    return refs.convert_out(jsontext.dumps_bytes([_describe(row) for row in rows]))[1:-1]
 
 
 @router.post("/table/query_stats", response_model=TableQueryStatsRes)

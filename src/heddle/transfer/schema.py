@@ -11,10 +11,12 @@ import sqlalchemy as sa
 from heddle.store.base import BLOB_COLUMNS as BLOB_COLUMNS
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import eval_jobs
+from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
 from heddle.store.control.project_tables import PROJECT_TABLES
 from heddle.store.control.training import train_jobs
 from heddle.store.control.training_models import train_checkpoints, train_models
+from heddle.store.query.compiler import Kind
 from heddle.wire import jsontext, refs
 from heddle.wire.redaction import RedactionRules
 
@@ -35,6 +37,7 @@ TEXTS = Shape("a list of strings", list, str)
 TEXT_MAP = Shape("an object of strings", dict, str)
 NUMBER_MAP = Shape("an object of numbers", dict, (int, float))
 RULES = Shape("a set of redaction rules", dict, list, RedactionRules.of_json)
+_SHAPES = {Kind.TEXTS: TEXTS, Kind.TEXT_MAP: TEXT_MAP, Kind.NUMBER_MAP: NUMBER_MAP}
 
 
 def public_part(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,15 +84,7 @@ ENDED = dict.fromkeys((eval_jobs.c.state, train_jobs.c.state), (SUCCEEDED, FAILE
 JSON_COLUMNS = {
     "projects": {"redaction": RULES},
     "object_versions": {"val": ANY},
-    "feedback": {
-        "payload": OBJECT,
-        "scorer_tags": TEXTS,
-        "scorer_tag_reasons": TEXT_MAP,
-        "scorer_tag_confidences": NUMBER_MAP,
-        "scorer_ratings": NUMBER_MAP,
-        "scorer_rating_reasons": TEXT_MAP,
-        "scorer_rating_confidences": NUMBER_MAP,
-    },
+    "feedback": {"payload": OBJECT, **{name: _SHAPES[kind] for name, kind in STRUCTURES.items()}},
     "dataset_sources": {"link_metadata": OBJECT},
     "metric_series": {"attributes": OBJECT},
     "metric_points": {"bins": ANY},

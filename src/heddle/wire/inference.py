@@ -1,6 +1,6 @@
 """Where inference and trace meet: small records and protocols; neither package imports the other."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -146,17 +146,4 @@ class Completions(Protocol):
 
         It is counted, and not shown as a call of its own. Raises HeddleError (of a provider: ProviderFailed) where the
         route answers with an `error`.
-        """
-
-
-class Chat(Protocol):
-    """The chat service, called without HTTP."""
-
-    async def complete(
-        self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False
-    ) -> Json | AsyncIterator[Json]:
-        """Answer one chat completion request as POST /v1/chat/completions would.
-
-        `body` is the request's JSON object; the answer is the `chat.completion`, or with `stream` its chunks. Raises
-        HeddleError for what that route would refuse. `traced` says that the caller of this method traces it himself.
         """

@@ -228,6 +228,16 @@ class JobQueue(Repository, Generic[J]):
         changes = {"state": state, "lease_owner": None, "lease_until": 0, **self.unbegun}
         await self._execute(self.jobs.table.update().where(mine).values(changes))
 
+    async def put_back_all(self) -> int:
+        """Queue every job that was at work when an earlier server ended; returns how many.
+
+        Only for the one server that owns all: where several share the tables nothing is changed, as leases end.
+        """
+        if self.instance.is_shared:
+            return 0
+        running = self.jobs.table.update().where(self.jobs.c.state == RUNNING)
+        return await self._execute(running.values(state=QUEUED, **NO_LEASE))
+
     async def release_leases(self, job_id: str | None = None) -> int:
         """End the leases of this server (on one job), so that the next that looks goes on; returns how many."""
         c = self.jobs.c

@@ -190,15 +190,6 @@ class EvalJobs(JobQueue[JobRow]):
             changes["attempts"] = _c.attempts - 1
         return await self._set([job_id], changes) > 0
 
-    async def put_back_all(self) -> int:
-        """Queue every job that was at work when an earlier server ended; returns how many.
-
-        Only for the one server that owns all: where several share the tables nothing is changed, as leases end.
-        """
-        if self.instance.is_shared:
-            return 0
-        return await self._execute(eval_jobs.update().where(_c.state == RUNNING).values(state=QUEUED, **NO_LEASE))
-
     @writes
     def forget_older(self, connection: sa.Connection, before: int) -> int:
         """Remove the jobs that ended before an instant, with the calls of replays; returns how many jobs."""

@@ -277,11 +277,6 @@ class Deliveries(JobQueue[DeliveryRow]):
         changes = {"state": state, "attempts": row.attempts, "error": row.error, "ended_at": at, **NO_LEASE}
         await self._set([row.id], changes)
 
-    async def put_back_all(self) -> None:
-        """Let wait what an earlier server had in its hands, where one server owns all."""
-        if not self.instance.is_shared:
-            await self._execute(alert_deliveries.update().where(_d.state == RUNNING).values(state=QUEUED, **NO_LEASE))
-
     async def next_due(self) -> int | None:
         """When the next message is to be sent, None when none waits."""
         return await self._scalar(_NEXT_DELIVERY)

@@ -261,9 +261,9 @@ class Repository:
     async def _tuples(self, query: sa.Executable) -> list[Any]:
         return await self._executor.read(lambda connection: list(connection.execute(query)))
 
-    async def _execute(self, statement: sa.UpdateBase, size: int = 0) -> int:
+    async def _execute(self, statement: sa.UpdateBase) -> int:
         """Run one change; returns how many rows it touched."""
-        return await self._executor.write(lambda connection: connection.execute(statement).rowcount, size)
+        return await self._executor.write(lambda connection: connection.execute(statement).rowcount)
 
     async def _count(self, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return await self._scalar(sa.select(sa.func.count()).select_from(table).where(*where)) or 0

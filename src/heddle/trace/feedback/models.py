@@ -14,9 +14,9 @@ from heddle.errors import InvalidRequest
 from heddle.http.routing import ProjectReq, RequestModel, ResponseModel
 from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
-from heddle.store.control.feedback import Window
+from heddle.store.control.feedback import STRUCTURES, Window
 from heddle.text_cache import cache_texts
-from heddle.trace.rows import PurgeReq, RowQueryReq
+from heddle.trace.rows import PurgeReq, RowQueryReq, TimeRangeRes
 from heddle.wire import jsontext, refs, times
 from heddle.wire.buckets import MAX_METRICS, MAX_PERCENTILES, MAX_RANGE_DAYS, AggregationType
 
@@ -156,13 +156,9 @@ class FeedbackStatsReq(FeedbackWindowReq):
     metrics: list[FeedbackMetricSpec] = Field(default_factory=list, max_length=MAX_METRICS)
 
 
-class FeedbackStatsRes(ResponseModel):
+class FeedbackStatsRes(TimeRangeRes):
     """Buckets `{timestamp, count, <agg>_<slug>, p<N>_<slug>}`, and `{slug: {agg: figure}}` for the whole range."""
 
-    start: datetime
-    end: datetime
-    granularity: int
-    timezone: str
     buckets: list[dict[str, Any]]
     window_stats: dict[str, dict[str, float | None]] | None = None
 
@@ -255,14 +251,6 @@ MAX_NOTE = 1024
 MAX_REACTION = 1000
 MAX_PAYLOAD = 1024 * 1024
 
-SCORER_FIELDS = (
-    "scorer_tags",
-    "scorer_tag_reasons",
-    "scorer_tag_confidences",
-    "scorer_ratings",
-    "scorer_rating_reasons",
-    "scorer_rating_confidences",
-)
 _REFS = {"runnable_ref": ("object", "op"), "call_ref": ("call",), "trigger_ref": ("object",)}
 """Refs of scorers, and the kinds that they may have."""
 _IDS = (
@@ -362,9 +350,10 @@ def _require(row: FeedbackCreateReq, names: tuple[str, ...], what: str) -> None:
 def _check_scorer_fields(row: FeedbackCreateReq) -> None:
     kind = row.feedback_type
     scored = kind.startswith(RUNNABLE) or kind in (AGENT_MONITOR, AGENT_USER_FEEDBACK)
-    if not scored and any(getattr(row, name) for name in SCORER_FIELDS):
+    if not scored and any(getattr(row, name) for name in STRUCTURES):
+        *others, last = STRUCTURES
         raise InvalidRequest(
-            f"{', '.join(SCORER_FIELDS[:-1])}, and {SCORER_FIELDS[-1]} are only allowed on {AGENT_MONITOR}, "
+            f"{', '.join(others)}, and {last} are only allowed on {AGENT_MONITOR}, "
             f"{AGENT_USER_FEEDBACK}, or {RUNNABLE} feedback"
         )
     if kind == AGENT_USER_FEEDBACK and not row.scorer_tags:

@@ -15,10 +15,15 @@ MOST_CELLS = 1 << 20
 Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Body(LazyModel):
-    """A request body."""
+class Part(LazyModel):
+    """An object within a request body."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Body(Part):
+    """A request body."""
+
     type: str | None = None
 
 
@@ -51,26 +56,23 @@ class FinishSession(Body):
     detail: str | None = None
 
 
-class Owner(LazyModel):
+class Owner(Part):
     """Whose sessions: the caller's own, everybody's, or those of named users."""
 
-    model_config = ConfigDict(extra="forbid")
     type: Literal["own", "accessible", "user"] = "own"
     owner_urns: list[str] = Field(default=[], max_length=10)
 
 
-class Status(LazyModel):
+class Status(Part):
     """How a session is; none is ever cancelled or failed here, as only its client ends it."""
 
-    model_config = ConfigDict(extra="forbid")
     type: Literal["active", "cancelled", "failed", "client_finished"]
     reasons: list[Literal["success", "errored", "interrupted"]] | None = None
 
 
-class Cursor(LazyModel):
+class Cursor(Part):
     """The last session of a page."""
 
-    model_config = ConfigDict(extra="forbid")
     last_created_at: AwareDatetime
     last_session_id: str
 
@@ -88,10 +90,9 @@ class SearchSessions(Body):
     cursor: Cursor | None = None
 
 
-class LoraConfig(LazyModel):
+class LoraConfig(Part):
     """What of a model is trained."""
 
-    model_config = ConfigDict(extra="forbid")
     rank: Annotated[int, Field(ge=1, le=1024)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     train_unembed: bool = True
@@ -99,10 +100,9 @@ class LoraConfig(LazyModel):
     train_attn: bool = True
 
 
-class OptimizerConfig(LazyModel):
+class OptimizerConfig(Part):
     """The optimizer of a model."""
 
-    model_config = ConfigDict(extra="forbid")
     type: Literal["adamw"] = "adamw"
 
 
@@ -129,10 +129,9 @@ class RunRequest(RunId):
     kind: ClassVar[str]
 
 
-class AdamParams(LazyModel):
+class AdamParams(Part):
     """Of one optimizer step; torch.optim.AdamW has the formula."""
 
-    model_config = ConfigDict(extra="forbid")
     learning_rate: Annotated[FiniteFloat, Field(ge=0)] = 0.0001
     beta1: Annotated[FiniteFloat, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[FiniteFloat, Field(ge=0, lt=1)] = 0.95
@@ -221,18 +220,16 @@ class SamplerId(Body):
     sampling_session_id: Id
 
 
-class TextChunk(LazyModel):
+class TextChunk(Part):
     """A part of a prompt."""
 
-    model_config = ConfigDict(extra="forbid")
     type: Literal["encoded_text"] = "encoded_text"
     tokens: list[Token]
 
 
-class ModelInput(LazyModel):
+class ModelInput(Part):
     """A prompt."""
 
-    model_config = ConfigDict(extra="forbid")
     chunks: list[TextChunk]
 
     def ids(self) -> list[int]:
@@ -240,10 +237,9 @@ class ModelInput(LazyModel):
         return [token for chunk in self.chunks for token in chunk.tokens]
 
 
-class Tensor(LazyModel):
+class Tensor(Part):
     """Token ids of a shape, or the cells of some of them by row (CSR)."""
 
-    model_config = ConfigDict(extra="forbid")
     data: Annotated[list[int], Field(max_length=MOST_CELLS)]
     dtype: Literal["int64"]
     shape: Annotated[list[Annotated[int, Field(ge=0, le=MOST_CELLS)]], Field(min_length=2, max_length=2)]
@@ -272,10 +268,9 @@ class Tensor(LazyModel):
         return [[one for one in self.data[ends[row] : ends[row + 1]] if one >= 0] for row in range(count)]
 
 
-class SamplingParams(LazyModel):
+class SamplingParams(Part):
     """How tokens are drawn."""
 
-    model_config = ConfigDict(extra="forbid")
     max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: str | list[str] | list[Token] | None = None

@@ -76,11 +76,6 @@ def first_of(holder: Json, names: Collection[str]) -> Any:
     return next((holder[name] for name in names if holder.get(name) is not None), None)
 
 
-def text_of(value: Any) -> str:
-    """A text as it is, nothing as an empty one, anything else as JSON text."""
-    return "" if value is None else as_text(value)
-
-
 TEXTS = ("text", "input_text", "output_text")
 THOUGHTS = ("reasoning", "thinking", "redacted_thinking")
 CALLS = ("tool_call", "tool_use", "tool-call", "function_call", "server_tool_use", "functionCall")
