@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.store.control import table_rows
+from heddle.store.sqlite import database
 from heddle.store.sqlite.database import Readers, Session, open_reader, open_writer
 
 
@@ -105,3 +107,38 @@ def test_stored_json_that_is_damaged_is_named(path: Path, readers: Readers) -> N
         other.execute("UPDATE table_chunks SET row_digests = substr(row_digests, 1, 20) || char(0, 0, 0)")
     with pytest.raises(Unavailable, match=r"What is stored is damaged \(heddle check names it\)"):
         asyncio.run(readers.read(read))
+
+
+def test_connections_that_nothing_uses_are_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Session] = []
+
+    def open_counted(path: Path) -> Session:
+        opened.append(open_reader(path))
+        return opened[-1]
+
+    def is_open(session: Session) -> bool:
+        try:
+            return session.raw.total_changes == 0
+        except sqlite3.ProgrammingError:
+            return False
+
+    async def run() -> None:
+        readers, both = Readers(path, 2, 10), threading.Barrier(2)
+
+        def work(session: Session) -> int:
+            both.wait(60)
+            return count(session)
+
+        assert await asyncio.gather(readers.read(work), readers.read(work)) == [0, 0]
+        assert len(opened) == 2
+        async with asyncio.timeout(60):
+            while any(map(is_open, opened)):
+                await asyncio.sleep(0)
+        assert await readers.read(count) == 0
+        assert len(opened) == 3
+        readers.close()
+        assert not any(map(is_open, opened))
+
+    monkeypatch.setattr(database, "open_reader", open_counted)
+    monkeypatch.setattr(database, "_UNUSED_SECONDS", 0.01)
+    asyncio.run(run())

@@ -222,7 +222,7 @@ Row = dict[str, Any]
 
 MAX_PATH_LENGTH = 2000
 _MAX_INTEGER = 2**63 - 1
-SLICE_ROWS = 1000
+SLICE_ROWS = 250
 """Rows that are in memory at the same time while a list without a limit is answered."""
 
 

@@ -156,6 +156,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _STEPS_BETWEEN_CHECKS = 20_000
+_UNUSED_SECONDS = 10.0
 
 
 class SessionReads(Protocol):
@@ -166,35 +167,61 @@ class SessionReads(Protocol):
 
 
 class Readers:
-    """A pool of `count` reader threads; `timeout` in seconds bounds each piece of work."""
+    """A pool of `count` reader threads; `timeout` in seconds bounds each piece of work.
+
+    A connection that is not used for ten seconds is closed: its statements and pages may take megabytes.
+    """
 
     def __init__(self, path: Path, count: int, timeout: float) -> None:
         self._path = path
         self._timeout = timeout
-        self._local = threading.local()
-        self._sessions: list[Session] = []
+        self._unused: list[tuple[Session, float]] = []
+        """Those that no work has, each with when it was put back, the last one at the end."""
+        self._open = 0
+        self._is_watched = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="heddle-reader")
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a reader thread; raises QueryTimeout after the deadline."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
+        loop = asyncio.get_running_loop()
+        if not self._is_watched:
+            self._is_watched = True
+            loop.call_later(_UNUSED_SECONDS, self._close_unused, loop)
+        return await loop.run_in_executor(self._pool, self._run, work)
 
     def _run(self, work: Callable[[Session], T]) -> T:
-        return run_in(self._session(), lambda session: _read_snapshot(session, work), self._timeout)
-
-    def _session(self) -> Session:
-        session: Session | None = getattr(self._local, "session", None)
+        with self._lock:
+            session = self._unused.pop()[0] if self._unused else None
         if session is None:
-            session = self._local.session = open_reader(self._path)
+            session = open_reader(self._path)
             with self._lock:
-                self._sessions.append(session)
-        return session
+                self._open += 1
+        try:
+            return run_in(session, lambda session: _read_snapshot(session, work), self._timeout)
+        finally:
+            with self._lock:
+                self._unused.append((session, time.monotonic()))
+
+    def _close_unused(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the connections that nothing has used for long, and look again as long as there are any."""
+        before = time.monotonic() - _UNUSED_SECONDS
+        with self._lock:
+            old = [session for session, since in self._unused if since <= before]
+            del self._unused[: len(old)]
+            self._open -= len(old)
+            self._is_watched = self._open > 0
+        for session in old:
+            loop.run_in_executor(None, session.close)
+        if self._is_watched:
+            loop.call_later(_UNUSED_SECONDS, self._close_unused, loop)
 
     def close(self) -> None:
         """Wait for the work that runs, then close the connections."""
         self._pool.shutdown(wait=True)
-        for session in self._sessions:
+        with self._lock:
+            unused, self._unused, self._open = self._unused, [], 0
+        for session, _ in unused:
             session.close()
 
 
