@@ -373,6 +373,47 @@ def test_records_of_usage_of_ag2_are_not_counted_again() -> None:
     assert counted == [[120], [], [120]]
 
 
+TRU = "ai.observability."
+
+
+def trulens(kind: str, function: str, given: Json, came: Any, **more: Any) -> Json:
+    """The attributes of a function that TruLens 2.16 decorates."""
+    told = {f"{TRU}span_type": kind, f"{TRU}call.function": f"app.RAG.{function}", f"{TRU}call.return": came}
+    told |= {f"{TRU}call.kwargs.{name}": value for name, value in given.items()}
+    return told | {f"{TRU}conversation_id": "thread-1"} | {TRU + name: value for name, value in more.items()}
+
+
+def test_trulens_has_records_and_what_their_models_cost() -> None:
+    said = {"record_root.input": "hello", "record_root.output": "hi"}
+    root = seen(span_of(trulens("record_root", "query", {"query": "hello"}, "hi", **said)))
+    assert (root.operation_name, root.conversation_id) == ("invoke_workflow", "thread-1")
+    assert (root.input_messages, root.output_messages) == (HELLO, HI)
+    costs = {"cost.model": "m", "cost.num_prompt_tokens": 240, "cost.num_completion_tokens": 60}
+    given = {"query": "hello", "ctx": ["a", "b"]}
+    asking = trulens("generation", "generate", given, "hi", **costs, **{"cost.num_reasoning_tokens": 16})
+    agent = seen(span_of(asking))
+    assert (agent.operation_name, agent.request_model, agent.reasoning_tokens) == ("chat", "m", 16)
+    assert (agent.input_messages, agent.output_messages) == ([], HI)
+    start, end = call_of(asking)
+    assert (start.thread_id, start.inputs) == ("thread-1", text(given))
+    assert (end.usage[0].prompt, end.usage[0].completion) == (240, 60)
+    alone = seen(span_of(trulens("record_root", "ask", {"query": "hello"}, "hi", **costs)))
+    assert (alone.operation_name, alone.input_messages) == ("chat", HELLO)
+    without = seen(span_of(trulens("generation", "generate", given, "hi")))
+    assert (without.operation_name, without.output_messages) == ("agent_step", [])
+
+
+def test_trulens_has_tools_and_retrievals() -> None:
+    attributes = trulens("tool", "add", {"a": 1}, "2") | {"gen_ai.tool.name": "app.RAG.add"}
+    tool = seen(span_of(attributes))
+    assert (tool.operation_name, tool.tool_name) == ("execute_tool", "add")
+    assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', "2")
+    start, end = call_of(trulens("retrieval", "retrieve", {"query": "hello"}, ["a", "b"]))
+    assert (start.inputs, end.output) == (text({"query": "hello"}), text(["a", "b"]))
+    kinds = {"reranking": "rerank", "eval_root": "evaluator", "agent": "invoke_agent", "unknown": None}
+    assert {kind: seen(span_of(trulens(kind, "f", {}, ""))).operation_name for kind in kinds} == kinds
+
+
 def test_an_answer_that_says_nothing_is_no_data() -> None:
     """As Mastra 1.71 sends a request that was answered with calls of tools alone."""
     output = {"gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]}

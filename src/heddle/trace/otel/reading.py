@@ -336,7 +336,7 @@ def _messages(span: OtelSpan, plan: _Plan, into: AgentSpan) -> None:
     for convention, _ in plan.known:
         if convention.tool is not None and into.operation_name == "execute_tool":
             for key, name in zip(convention.tool, ("tool_call_arguments", "tool_call_result"), strict=True):
-                offer(into, name, to_json_text(convention.value_of(span.attributes.get(key))))
+                offer(into, name, to_json_text(convention.value_of(_value_at(span.attributes, key))))
         elif convention.messages is not None:
             convention.messages(span, into)
     for one in (*into.input_messages, *into.output_messages):

@@ -25,6 +25,7 @@ from heddle.trace.otel.conventions.platforms import (
     LAMINAR,
     LANGWATCH,
     PROMPTFOO,
+    TRULENS,
 )
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 from heddle.trace.otel.conventions.rag import HAYSTACK, LLAMA_INDEX
@@ -57,6 +58,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     DEEPEVAL,
     BRAINTRUST,
     HONEYHIVE,
+    TRULENS,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""
