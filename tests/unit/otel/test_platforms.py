@@ -414,6 +414,47 @@ def test_trulens_has_tools_and_retrievals() -> None:
     assert {kind: seen(span_of(trulens(kind, "f", {}, ""))).operation_name for kind in kinds} == kinds
 
 
+def test_gemini_cli_has_requests_and_tools() -> None:
+    """As Gemini CLI 0.61 sends them with its setting `traces`, and a request without."""
+    told = {"gen_ai.conversation.id": "s1", "gen_ai.agent.name": "gemini-cli"}
+    contents = text([{"role": "user", "parts": [{"text": "hello"}]}])
+    request = told | {
+        "gen_ai.operation.name": "llm_call",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt.name": "s1",
+        "gen_ai.input.messages": contents,
+        "gen_ai.output.messages": text([{"role": "model", "parts": [{"text": "hi"}]}]),
+        "gen_ai.usage.input_tokens": 120,
+    }
+    agent = seen(span_of(request, scope="gemini-cli"))
+    assert (agent.operation_name, agent.conversation_id, agent.input_tokens) == ("chat", "s1", 120)
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
+    event = event_of("gemini_cli.api_request", {"request_text": contents})
+    plain = told | {"gen_ai.operation.name": "llm_call", "gen_ai.request.model": "m"}
+    assert seen(span_of(plain, scope="gemini-cli", events=[event])).input_messages == HELLO
+    came = {"response": {"responseParts": [{"functionResponse": {"id": "c1", "response": {"output": "2"}}}]}}
+    tool = seen(
+        span_of(
+            told
+            | {
+                "gen_ai.operation.name": "tool_call",
+                "gen_ai.tool.name": "add",
+                "gen_ai.tool.call_id": "c1",
+                "gen_ai.input.messages": text({"callId": "c1", "name": "add", "args": {"a": 1}}),
+                "gen_ai.output.messages": text(came),
+            },
+            scope="gemini-cli",
+        )
+    )
+    assert (tool.operation_name, tool.tool_name, tool.tool_call_id) == ("execute_tool", "add", "c1")
+    assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', '{"output":"2"}')
+
+
+def test_the_name_of_a_prompt_is_no_prompt() -> None:
+    start, _ = call_of({"gen_ai.operation.name": "chat", "gen_ai.prompt.name": "greeting", "input.value": "hello"})
+    assert start.inputs == text({"input.value": "hello"})
+
+
 def test_an_answer_that_says_nothing_is_no_data() -> None:
     """As Mastra 1.71 sends a request that was answered with calls of tools alone."""
     output = {"gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]}

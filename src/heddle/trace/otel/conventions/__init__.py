@@ -15,7 +15,7 @@ from heddle.trace.otel.conventions.frameworks import (
     VOLTAGENT,
 )
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
-from heddle.trace.otel.conventions.google import ADK, GENKIT
+from heddle.trace.otel.conventions.google import ADK, GEMINI_CLI, GENKIT
 from heddle.trace.otel.conventions.platforms import (
     AGENTOPS,
     BRAINTRUST,
@@ -42,6 +42,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     MLFLOW,
     ADK,
     GENKIT,
+    GEMINI_CLI,
     LANGFUSE,
     LANGSMITH,
     MASTRA,
