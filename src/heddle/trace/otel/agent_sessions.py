@@ -181,7 +181,7 @@ def is_session(owner: str) -> bool:
 
 
 def is_noise(event: LogEvent, names_span: bool = False) -> bool:
-    """True for a piece of a stream, what an agent notes of its own telemetry, and what a span that is not named says."""
+    """True for a piece of a stream, notes of an agent on its own telemetry, and what a span says that is not named."""
     if event.scope.startswith(_OWN_TELEMETRY):
         return True
     if event.scope == _GEMINI_CLI and event.name == DETAILS and not names_span:
