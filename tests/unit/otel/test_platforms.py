@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from heddle.trace.otel.reading import read
 from heddle.wire.calls import End, Start
 from heddle.wire.conversation.call import of_call, of_span
 from tests.support.otel import event_of, seen, span_of
@@ -448,6 +449,26 @@ def test_gemini_cli_has_requests_and_tools() -> None:
     )
     assert (tool.operation_name, tool.tool_name, tool.tool_call_id) == ("execute_tool", "add", "c1")
     assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', '{"output":"2"}')
+
+
+def test_nemo_guardrails_has_rails_by_their_names() -> None:
+    """As NeMo Guardrails 0.24 sends a request that a rail stopped."""
+    rail = {"rail.type": "input", "rail.name": "self check input", "rail.stop": True}
+    steps = {
+        "guardrails.rail": (rail, "guardrail", "self check input"),
+        "guardrails.action": ({"action.name": "self_check_input"}, "agent_step", "self_check_input"),
+        "guardrails.request": ({"gen_ai.operation.name": "guardrails"}, "invoke_workflow", None),
+    }
+    said = [
+        event_of("guardrails.utterance.user.finished", {"content": "hello"}),
+        event_of("guardrails.utterance.bot.started", {"content": "hi"}),
+    ]
+    for name, (attributes, operation, shown) in steps.items():
+        told = span_of(attributes, name, "nemo_guardrails", said)
+        agent, call = seen(told), read(told, {}, "project")
+        assert (agent.operation_name, call.context.display_name) == (operation, shown)
+        assert bool(agent.input_messages) == (operation == "invoke_workflow")
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
 
 
 def test_the_name_of_a_prompt_is_no_prompt() -> None:

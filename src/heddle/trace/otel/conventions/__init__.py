@@ -9,6 +9,7 @@ from heddle.trace.otel.conventions.frameworks import (
     CLAUDE_CODE,
     LIVEKIT,
     MASTRA,
+    NEMO_GUARDRAILS,
     PIPECAT,
     SPRING_AI,
     VERCEL,
@@ -60,6 +61,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     BRAINTRUST,
     HONEYHIVE,
     TRULENS,
+    NEMO_GUARDRAILS,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""
