@@ -471,6 +471,18 @@ def test_nemo_guardrails_has_rails_by_their_names() -> None:
     assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
 
 
+@pytest.mark.parametrize("name", ["cache_read_input_tokens", "cache_read.input_tokens"])
+def test_cached_tokens_alone_are_those_of_the_request_below(name: str) -> None:
+    """As OpenHands 1.58 sends a span around LiteLLM's; it would count in the place of the request."""
+    around = {"lmnr.span.type": "LLM", f"gen_ai.usage.{name}": 64}
+    agent = seen(span_of(around))
+    assert (agent.operation_name, agent.input_tokens, agent.cache_read_input_tokens) == ("chat", None, None)
+    assert call_of(around)[1].usage == []
+    request = around | {"gen_ai.usage.input_tokens": 120}
+    assert seen(span_of(request)).cache_read_input_tokens == 64
+    assert [(one.prompt, one.cache_read) for one in call_of(request)[1].usage] == [(120, 64)]
+
+
 def test_the_name_of_a_prompt_is_no_prompt() -> None:
     start, _ = call_of({"gen_ai.operation.name": "chat", "gen_ai.prompt.name": "greeting", "input.value": "hello"})
     assert start.inputs == text({"input.value": "hello"})

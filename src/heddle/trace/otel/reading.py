@@ -99,6 +99,8 @@ _TOKENS = (
     *("input_tokens", "output_tokens", "reasoning_tokens"),
     *("cache_read_input_tokens", "cache_creation_input_tokens"),
 )
+_PARTS = frozenset(_TOKENS[2:])
+"""Counts that lie within others: alone (OpenHands) they are those of the request below."""
 _SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "agent_step"))
 """Operations whose tokens are those of the model calls below them, which report their own."""
 _MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 200, 200, 8000
@@ -297,7 +299,7 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         fill(rows, span.attributes, into)
         if convention.derive is not None:
             convention.derive(span, into)
-    if _is_repeated(span, plan):
+    if _is_repeated(span, plan) or (into.input_tokens is None and into.output_tokens is None):
         for name in _TOKENS:
             setattr(into, name, None)
     offer(into, "conversation_id", to_text(span.attributes.get(_SESSION)))
@@ -430,6 +432,8 @@ def _usage(tree: Json, rows: Paths, agent: AgentSpan | None) -> Json:
             del found[second]
     if agent is not None:
         _complete_usage(found, agent)
+    if found.keys() <= _PARTS:
+        return {}
     if "total_tokens" not in found:
         for given, came in _SUMMANDS:
             if given in found and came in found:
