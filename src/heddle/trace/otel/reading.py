@@ -99,8 +99,6 @@ _TOKENS = (
     *("input_tokens", "output_tokens", "reasoning_tokens"),
     *("cache_read_input_tokens", "cache_creation_input_tokens"),
 )
-_PARTS = frozenset(_TOKENS[2:])
-"""Counts that lie within others: alone (OpenHands) they are those of the request below."""
 _SUMS = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "agent_step"))
 """Operations whose tokens are those of the model calls below them, which report their own."""
 _MOST_PLANS, _MOST_KEYS, _MOST_CHARACTERS = 200, 200, 8000
@@ -299,6 +297,7 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         fill(rows, span.attributes, into)
         if convention.derive is not None:
             convention.derive(span, into)
+    # Without a whole, cached tokens are those of the request below (OpenHands).
     if _is_repeated(span, plan) or (into.input_tokens is None and into.output_tokens is None):
         for name in _TOKENS:
             setattr(into, name, None)
@@ -432,8 +431,6 @@ def _usage(tree: Json, rows: Paths, agent: AgentSpan | None) -> Json:
             del found[second]
     if agent is not None:
         _complete_usage(found, agent)
-    if found.keys() <= _PARTS:
-        return {}
     if "total_tokens" not in found:
         for given, came in _SUMMANDS:
             if given in found and came in found:
