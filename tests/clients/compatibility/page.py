@@ -81,7 +81,7 @@ By hand, with the same questions; there are no automated tests for these.
 | LangChain.js | `@langchain/openai` 1.6.0 | asks: answer, stream, tools, structure, error |
 | LangGraph: interrupts | `langgraph` 1.2.24 | its OpenInference spans: tree, messages, chat, tokens, cost, thread |
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
-| langsmith (npm) over OpenTelemetry | `langsmith` 0.12.0 | its spans: messages, chat, tokens, cost, thread, user |
+| langsmith (npm) over OpenTelemetry | `langsmith` 0.12.0 | its spans: messages, chat, tokens, thread, user, error |
 | Llama Stack client | `llama_stack_client` 0.7.5 | asks: answer, stream, tools, structure, responses, models, error |
 | LlamaIndex.TS | `@llamaindex/openai` 0.4.22 | asks: answer, stream, tools, error |
 | lm-eval: local-chat-completions | `lm-eval` 0.4.13 | asks: answer |

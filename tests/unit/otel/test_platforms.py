@@ -483,6 +483,16 @@ def test_cached_tokens_alone_are_those_of_the_request_below(name: str) -> None:
     assert [(one.prompt, one.cache_read) for one in call_of(request)[1].usage] == [(120, 64)]
 
 
+def test_a_run_of_langsmith_without_an_answer_failed() -> None:
+    """As the package of npm 0.12 sends it, with the status OK."""
+    run = {"langsmith.span.kind": "llm", "gen_ai.prompt": "{}"}
+    failure = [event_of("exception", {"exception.message": "no such model: m"})]
+    agent = seen(span_of(run, events=failure))
+    assert (agent.status_code, agent.status_message) == ("ERROR", "no such model: m")
+    answered = seen(span_of(run | {"gen_ai.completion": "{}"}, events=failure))
+    assert answered.status_code == "UNSET"
+
+
 def test_the_name_of_a_prompt_is_no_prompt() -> None:
     start, _ = call_of({"gen_ai.operation.name": "chat", "gen_ai.prompt.name": "greeting", "input.value": "hello"})
     assert start.inputs == text({"input.value": "hello"})
