@@ -228,6 +228,8 @@ def install(app: FastAPI) -> None:
 _CHAT = "POST /v1/chat/completions"
 _NEAR = "compare vectors of POST /v1/embeddings"
 _OWN_STATE = "POST /v1/responses keeps conversations (store, previous_response_id)"
+_SPANS = "POST /v1/traces stores spans of OpenTelemetry"
+_PHOENIX = f"Phoenix's own interface is not served; {_SPANS}, and POST /calls/stream_query reads calls"
 _TEXT_ONLY = f"the served models read and write text ({_CHAT})"
 _NO_AGENTS = f"agents and their tools run in the client ({_CHAT} and POST /v1/responses with `tools`)"
 _ACCESS = "`heddle keys` manages keys and what they may do, `heddle limits` their limits; costs are POST /calls/usage"
@@ -254,7 +256,7 @@ _INSTEAD = {
     "vaults": _NO_AGENTS,
     "organization": _ACCESS,
     "organizations": _ACCESS,
-    "projects": _ACCESS,
+    "projects": f"{_ACCESS}. {_PHOENIX}",
     "user_profiles": _ACCESS,
     "webhook_endpoints": _WEBHOOKS,
     "webhook_event_types": _WEBHOOKS,
@@ -279,12 +281,35 @@ _INSTEAD = {
     "edits": _CHAT,
     "engines": "GET /v1/models lists the models; the field `model` names one",
     "complete": "POST /v1/messages",
-    "models": "POST /v1/unload_lora_adapter removes an adapter",
+    "models": f"GET /v1/models lists the models, {_CHAT} asks one, POST /v1/unload_lora_adapter removes an adapter",
     "responses": "POST /v1/responses creates a response, with `stream` as events; there are no list and no WebSocket",
     "responses/compact": "POST /v1/responses with the items to keep; this server does not compact conversations",
     "conversations": "POST /v1/conversations creates a conversation; there is no list",
+    "private": f"Opik's own interface is not served; {_SPANS}",
+    **dict.fromkeys(("spans", "prompts", "datasets"), _PHOENIX),
 }
 """By the first two parts of the path after `/v1`, or the first alone."""
+_OTHERS = {
+    **{
+        f"api/{name}": f"Ollama's own interface is not served; clients of OpenAI's take the address with /v1 ({_CHAT})"
+        for name in ("chat", "generate", "embed", "embeddings", "tags", "show", "ps", "pull", "version")
+    },
+    **{
+        f"v2/{name}": f"Cohere's interface is not served; clients of OpenAI's take the address with /v1 ({other})"
+        for name, other in (("chat", _CHAT), ("embed", "POST /v1/embeddings"), ("rerank", "POST /v1/embeddings"))
+    },
+    "v1beta/models": f"Gemini's interface is not served; clients of OpenAI's take the address with /v1 ({_CHAT})",
+    "openai/deployments": f"clients of OpenAI's interface without Azure take the address with /v1 ({_CHAT})",
+    **dict.fromkeys(
+        ("runs", "runs/batch", "runs/multipart"),
+        f"LangSmith's own interface is not served; {_SPANS} (LANGSMITH_OTEL_ENABLED=true)",
+    ),
+    **dict.fromkeys(
+        ("api/2.0", "api/3.0"),
+        f"MLflow's own interface is not served; {_SPANS} (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, docs/clients.md)",
+    ),
+}
+"""By the first two parts of a path: interfaces of other servers."""
 _OF_V1 = frozenset(("chat", "completions", "embeddings", "messages", "models", "responses"))
 """First parts of paths that are asked for by clients whose address lacks `/v1`."""
 _WITHOUT_VERSION = frozenset(("classify", "pooling", "rerank", "score"))
@@ -298,10 +323,10 @@ def describe_instead(path: str, status: int) -> str | None:
         return "the address that the client is given must not end in /v1"
     if len(parts) > 1 and parts[0] == "v1":
         return _INSTEAD.get("/".join(parts[1:3]), _INSTEAD.get(parts[1]))
-    if len(parts) > 2 and parts[0] == "api" and parts[2] == "mlflow":
-        return "MLflow sends its spans to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/clients.md)"
     if status != 404:
         return None
     if parts and parts[0] in _OF_V1:
         return "the address that the client is given must end in /v1"
-    return _INSTEAD[parts[0]] if parts and parts[0] in _WITHOUT_VERSION else None
+    if parts and parts[0] in _WITHOUT_VERSION:
+        return _INSTEAD[parts[0]]
+    return _OTHERS.get("/".join(parts[:2]))

@@ -31,7 +31,8 @@ from heddle.wire.otlp import OTLP_PATHS
 logger = logging.getLogger("heddle.http.middleware")
 access = logging.getLogger("heddle.access")
 
-TRACES = "/traces"
+_PREFIXES = (("/traces", "/"), ("/openai", "/v1/"))
+"""What weave, and the SDKs of Groq and Azure, put in front of a path, and how the rest begins."""
 FOR_EVER = b"public, max-age=31536000, immutable"
 """The Cache-Control of an answer whose address changes with its content."""
 CLIENT_GONE = 499
@@ -173,6 +174,13 @@ class RootPath:
         await self._app(scope, receive, send)
 
 
+def client_prefix(path: str) -> str:
+    """What a client put in front of the path of a route; empty for most, and for pages of projects."""
+    if path.split("/")[3:4] in (["weave"], ["r"]):
+        return ""
+    return next((prefix for prefix, rest in _PREFIXES if f"{path}/".startswith(prefix + rest)), "")
+
+
 def strip_prefix(scope: Scope, prefix: str) -> Scope:
     """The request as one for the rest of its path; unchanged where the path lies elsewhere."""
     path: str = scope["path"]
@@ -210,7 +218,8 @@ class _Exchange:
         self.state: ServerState = scope["app"].state.services
         self.method: str = scope["method"]
         self.is_head = self.method == "HEAD"
-        scope = strip_prefix(scope, TRACES)
+        if prefix := client_prefix(scope["path"]):
+            scope = strip_prefix(scope, prefix)
         # Routes answer it as GET; the server that sends the answer keeps its own scope.
         self.scope = scope = {**scope, "method": "GET"} if self.is_head else scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -12,7 +12,7 @@ from httptools import HttpParserError, HttpResponseParser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heddle import aio
-from heddle.http.middleware import TRACES
+from heddle.http.middleware import client_prefix
 
 CLIENT = b"x-heddle-client"
 """Who the worker's client is: address and port; nobody but workers reaches the socket."""
@@ -174,8 +174,7 @@ class Fork:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path: str = scope["path"]
-        if path.startswith(f"{TRACES}/"):
-            path = path.removeprefix(TRACES)
+        path = path.removeprefix(client_prefix(path))
         is_local = scope["method"] == "POST" and (
             path in self._plain or any(pattern.match(path) for pattern in self._patterns)
         )

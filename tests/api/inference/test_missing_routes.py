@@ -21,6 +21,8 @@ MISSING = {
     "/v1/rerank": "/v1/embeddings",
     "/v1/score": "/v1/embeddings",
     "/v1/v1/models": "must not end in /v1",
+    "/v1/private/traces/batch": "POST /v1/traces",
+    "/v1/spans": "POST /v1/traces",
 }
 
 
@@ -42,6 +44,8 @@ OPERATIONS = {
     "POST /v1/chat/completions/x": (404, "/calls/stream_query"),
     "GET /v1/chat/completions/x/messages": (404, "/calls/stream_query"),
     "DELETE /v1/models/x": (405, "/v1/unload_lora_adapter"),
+    "POST /v1/models/a/b/predictions": (405, "/v1/chat/completions"),
+    "GET /v1/spans": (404, "/calls/stream_query"),
     "POST /v1/messages/batches": (404, "at the same time"),
     "GET /v1/files/x/content": (404, "/file/create"),
     "POST /v1/batches/x/cancel": (404, "at the same time"),
@@ -69,9 +73,34 @@ def test_an_address_without_its_version(chat: Chat) -> None:
     assert "must end in /v1" in chat.client.get("/models").json()["reason"]
 
 
-def test_the_interface_of_mlflow_names_its_spans(chat: Chat) -> None:
-    answer = chat.client.post("/api/2.0/mlflow/experiments/search", json={})
-    assert answer.status_code == 404 and "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in answer.json()["reason"]
+OTHER_INTERFACES = {
+    "/api/chat": "Ollama",
+    "/api/tags": "/v1/chat/completions",
+    "/v2/chat": "Cohere",
+    "/v1beta/models/x:generateContent": "Gemini",
+    "/openai/deployments/x/chat/completions": "Azure",
+    "/runs/multipart": "POST /v1/traces",
+    "/api/2.0/mlflow/experiments/search": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+}
+
+
+@pytest.mark.parametrize("path", OTHER_INTERFACES)
+def test_a_client_of_another_interface_is_told_what_is_served(chat: Chat, path: str) -> None:
+    answer = chat.client.post(path, json={})
+    assert answer.status_code == 404
+    assert f"POST {path}" in answer.json()["reason"] and OTHER_INTERFACES[path] in answer.json()["reason"]
+
+
+def test_an_address_below_openai_is_the_same_address(chat: Chat) -> None:
+    """The SDKs of Groq and Azure put `/openai` in front of `/v1`."""
+    assert chat.client.get("/openai/v1/models").json() == chat.client.get("/v1/models").json()
+    answer = chat.client.post("/openai/v1/chat/completions", json=chat.body())
+    assert (answer.status_code, answer.json()["object"]) == (200, "chat.completion")
+    refused = chat.client.post("/openai/v1/moderations", json={})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (404, "NotFoundError")
+    assert chat.client.get("/openai/health").status_code == 404
+    page = chat.client.get("/openai/v1/weave/traces")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
 
 
 def test_other_addresses_are_simply_not_there(chat: Chat) -> None:

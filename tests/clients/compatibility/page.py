@@ -46,6 +46,7 @@ By hand, with the same questions; there are no automated tests for these.
 | AgentOps | `agentops` 0.4.21, `openai` 1.109 | its spans: tree, messages, chat, error; not with `openai` 3 |
 | agno: OpenAIResponses | `agno` 3.1.10 | asks `/v1/responses`: answer, stream, tools, structure |
 | aider | `aider-chat` 0.86.2 | asks: answer, stream |
+| aiperf | `aiperf` 0.13.0 | measures: stream, tokens; it needs `--api-key` |
 | aisuite | `aisuite` 0.2.0 | asks: answer, stream, tools, error |
 | any-llm | `any-llm-sdk` 1.40.2 | asks: answer, stream, tools, structure, responses, error |
 | autoevals | `autoevals` 0.4.1 | asks as a judge: tools, score |
@@ -54,23 +55,35 @@ By hand, with the same questions; there are no automated tests for these.
 | BeeAI | `beeai-framework` 0.1.85 | asks: answer, stream, tools, structure, error; its OpenInference spans |
 | browser-use | `browser-use` 0.13.14 | its `ChatOpenAI` asks: answer, structure, error |
 | CAMEL | `camel-ai` 0.2.90 | asks: answer, stream, tools, structure, error; its OpenInference spans |
+| cerebras | `cerebras_cloud_sdk` 1.91.0 | asks: answer, stream, tools, structure, completion, models, error |
 | Claude Agent SDK | `claude-agent-sdk` 0.2.189 | its spans and records: tree, chat, tokens, cost, thread, user |
+| deepagents | `deepagents` 0.7.32, `langchain-openai` | asks: tools, answer |
 | deepeval | `deepeval` 4.3.1 | asks as model and as embedding: answer, embedding, error |
 | distilabel | `distilabel` 1.5.3 | asks: answer, several, a pipeline, error |
 | DSPy: BootstrapFewShot, Evaluate | `dspy` 3.4.1 | ask: demonstrations, score |
 | ell | `ell-ai` 0.0.17 | asks: answer, several, tools, structure, error |
+| evidently | `evidently` 0.7.23 | asks as a judge: answer; not with `pandas` 3 |
 | FastMCP | `fastmcp` 4.2.3 | its spans: tree, tools, error; no arguments, no results |
+| fireworks | `fireworks-ai` 1.2.30 | asks: answer, stream, tools, structure, error |
 | Future AGI | `traceai-openai` 0.1.10 | its spans: tree, messages, chat, thread, user, error |
+| Gemini CLI | `@google/gemini-cli` 0.61.0 | its spans: messages, chat, tokens, cost, thread; metrics |
 | GitHub Copilot CLI | `@github/copilot` 1.0.102 | asks: tools; its spans: tree, chat, tokens, thread; metrics |
 | google-genai: OpenInference | `google-genai` 3.6.1 | its spans: tree, messages, chat, tokens, cost, error |
+| gptme | `gptme` 0.35.1 | asks: answer; its spans: tree, messages, chat, tokens, metrics; no thread |
 | graphiti | `graphiti-core` 0.31.2 | asks: structure, responses, error; not its reranker |
 | griptape | `griptape` 1.13.0 | asks: answer, stream |
+| Groq | `groq` 1.7.0 | asks: answer, stream, tools, structure, models, error |
+| GuideLLM | `guidellm` 0.8.1 | measures: stream, tokens |
 | HoneyHive | `honeyhive` 1.7.0 | its spans: tree, messages, chat, tokens, cost, thread, user, error; no sessions |
 | inspect | `inspect-ai` 0.3.285 | asks: answer, tools, structure |
+| langmem | `langmem` 0.0.30 | asks: memories by a schema |
 | langroid | `langroid` 0.69.16 | asks: answer, stream, tools, error |
 | LangChain.js | `@langchain/openai` 1.6.0 | asks: answer, stream, tools, structure, error |
 | LangGraph: interrupts | `langgraph` 1.2.24 | its OpenInference spans: tree, messages, chat, tokens, cost, thread |
 | LangGraph.js | `@langchain/langgraph` 1.7.3 | its OpenInference spans: tree, messages, tokens |
+| langsmith (npm) over OpenTelemetry | `langsmith` 0.12.0 | its spans: messages, chat, tokens, thread, user, error |
+| Llama Stack client | `llama_stack_client` 0.7.5 | asks: answer, stream, tools, structure, responses, models, error |
+| LlamaIndex.TS | `@llamaindex/openai` 0.4.22 | asks: answer, stream, tools, error |
 | lm-eval: local-chat-completions | `lm-eval` 0.4.13 | asks: answer |
 | LibreChat, LangChain4j, Spring AI | requests written by hand | ask: answer, stream, tools, structure |
 | litellm: proxy | `litellm[proxy]` 1.110.2 | asks all three interfaces; its spans: messages, cost, user, error |
@@ -80,18 +93,29 @@ By hand, with the same questions; there are no automated tests for these.
 | llm: chat completions | `llm` 0.36 | asks: answer, stream, tools, structure, completion, error |
 | magentic | `magentic` 0.41.1 | asks: answer, stream, structure |
 | mem0 | `mem0ai` 2.2.1 | asks: memories with embeddings, error |
+| mini-swe-agent | `mini-swe-agent` 2.4.6 | asks: tools, a task to its end |
 | mirascope | `mirascope` 2.8.2 | asks: answer, stream, tools, structure, error |
 | mlflow.genai.evaluate | `mlflow` 3.17.2 | its spans: messages, tokens, cost; scores stay in MLflow |
+| NeMo Guardrails | `nemoguardrails` 0.24.1 | asks: answer; its spans: tree, messages, tokens |
 | Open WebUI | requests written by hand | models, stream, titles; images and files are a 400 on models of text |
 | openai: helpers | `openai` 3.57.0 | raw responses, `stream()`, `parse()`, `aiohttp`, timeouts, `allowed_tools` |
+| OpenHands SDK | `openhands-sdk` 1.58.2 | asks: tools; its spans: tree, messages, chat, tokens, thread |
+| OpenRouter SDK | `@openrouter/sdk` 1.3.19 | asks: stream, error; whole answers need an `audio` that is not null |
 | opentelemetry-instrumentation-openai-agents-v2 | 0.1.0 | its spans: tree, error; Python objects as messages |
 | openevals | `openevals` 0.2.2 | asks as a judge: structure |
 | opencode | `opencode-ai` 1.18.33 | asks: answer, stream, thread |
+| Phoenix evals | `arize-phoenix-evals` 3.9.4 | ask as a judge: answer, structure, score |
 | pipecat | `pipecat-ai` 1.14.0 | its spans: tree, messages, tokens, thread |
+| Portkey SDK | `portkey_ai` 2.3.4 | asks: answer, stream, tools, structure, responses, models, error |
 | promptfoo | `promptfoo` 0.121.20 | asks as a provider; its spans: messages, tokens |
 | pydantic-evals | `pydantic-evals` 2.62.0 | its spans: tree, messages, tokens |
 | Respan | `respan-tracing` 2.24.0 | its spans: tree, chat, thread, user |
+| shell-gpt | `shell-gpt` 1.5.1 | asks: answer, stream, error |
 | Spring AI | 2.0, by its documentation | its spans, written by hand: tree, tokens, thread, tools; no messages |
+| swarms | `swarms` 16.0.3 | asks: tools |
+| Together | `together` 3.1.1 | asks: answer, stream, tools, structure, completion, error |
+| Traceloop (npm) | `@traceloop/node-server-sdk` 0.27.0 | its spans: tree, messages, chat, thread, user |
+| TruLens | `trulens` 2.16.0 | its spans: tree, chat, tokens, thread, error; no messages of requests |
 | verifiers | `verifiers` 0.4.0 | its evaluation client asks all three interfaces: answer, stream, error |
 | VoltAgent | `@voltagent/core` 2.10.0 | asks: answer, stream, tools, structure, error |
 | @ai-sdk/openai-compatible | `ai` 7.0.173 | asks: answer, stream, tools, structure, error; its spans: messages |

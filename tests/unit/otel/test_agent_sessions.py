@@ -252,3 +252,13 @@ def test_pieces_of_streams_are_left_out() -> None:
     assert not is_noise(event("claude_code.api_request", 1))
     assert session_of(LogEvent("codex.user_prompt", 1, {})) is None
     assert session_of(LogEvent("other", 1, {"session.id": "s"})) is None
+
+
+def test_an_answer_that_a_span_of_gemini_cli_has_as_well_is_left_out() -> None:
+    """Its records of answers name no span, and have messages where spans have them."""
+    details = "gen_ai.client.inference.operation.details"
+    with_answer = LogEvent(details, 1, {"gen_ai.output.messages": "[]"}, scope="gemini-cli")
+    without = LogEvent(details, 1, {"gen_ai.usage.input_tokens": 120}, scope="gemini-cli")
+    other = LogEvent(details, 1, {"gen_ai.output.messages": "[]"}, scope="lib")
+    assert [is_noise(one) for one in (with_answer, without, other)] == [True, False, False]
+    assert not is_noise(with_answer, names_span=True)

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from heddle.trace.otel.reading import read
 from heddle.wire.calls import End, Start
 from heddle.wire.conversation.call import of_call, of_span
 from tests.support.otel import event_of, seen, span_of
@@ -371,6 +372,130 @@ def test_records_of_usage_of_ag2_are_not_counted_again() -> None:
     assert [(agent.input_tokens, agent.reasoning_tokens) for agent in agents] == [(120, 16), (None, None), (120, 16)]
     counted = [[one.prompt for one in call_of(attributes)[1].usage] for attributes in (request, repeated, alone)]
     assert counted == [[120], [], [120]]
+
+
+TRU = "ai.observability."
+
+
+def trulens(kind: str, function: str, given: Json, came: Any, **more: Any) -> Json:
+    """The attributes of a function that TruLens 2.16 decorates."""
+    told = {f"{TRU}span_type": kind, f"{TRU}call.function": f"app.RAG.{function}", f"{TRU}call.return": came}
+    told |= {f"{TRU}call.kwargs.{name}": value for name, value in given.items()}
+    return told | {f"{TRU}conversation_id": "thread-1"} | {TRU + name: value for name, value in more.items()}
+
+
+def test_trulens_has_records_and_what_their_models_cost() -> None:
+    said = {"record_root.input": "hello", "record_root.output": "hi"}
+    root = seen(span_of(trulens("record_root", "query", {"query": "hello"}, "hi", **said)))
+    assert (root.operation_name, root.conversation_id) == ("invoke_workflow", "thread-1")
+    assert (root.input_messages, root.output_messages) == (HELLO, HI)
+    costs = {"cost.model": "m", "cost.num_prompt_tokens": 240, "cost.num_completion_tokens": 60}
+    given = {"query": "hello", "ctx": ["a", "b"]}
+    asking = trulens("generation", "generate", given, "hi", **costs, **{"cost.num_reasoning_tokens": 16})
+    agent = seen(span_of(asking))
+    assert (agent.operation_name, agent.request_model, agent.reasoning_tokens) == ("chat", "m", 16)
+    assert (agent.input_messages, agent.output_messages) == ([], HI)
+    start, end = call_of(asking)
+    assert (start.thread_id, start.inputs) == ("thread-1", text(given))
+    assert (end.usage[0].prompt, end.usage[0].completion) == (240, 60)
+    alone = seen(span_of(trulens("record_root", "ask", {"query": "hello"}, "hi", **costs)))
+    assert (alone.operation_name, alone.input_messages) == ("chat", HELLO)
+    without = seen(span_of(trulens("generation", "generate", given, "hi")))
+    assert (without.operation_name, without.output_messages) == ("agent_step", [])
+
+
+def test_trulens_has_tools_and_retrievals() -> None:
+    attributes = trulens("tool", "add", {"a": 1}, "2") | {"gen_ai.tool.name": "app.RAG.add"}
+    tool = seen(span_of(attributes))
+    assert (tool.operation_name, tool.tool_name) == ("execute_tool", "add")
+    assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', "2")
+    start, end = call_of(trulens("retrieval", "retrieve", {"query": "hello"}, ["a", "b"]))
+    assert (start.inputs, end.output) == (text({"query": "hello"}), text(["a", "b"]))
+    kinds = {"reranking": "rerank", "eval_root": "evaluator", "agent": "invoke_agent", "unknown": None}
+    assert {kind: seen(span_of(trulens(kind, "f", {}, ""))).operation_name for kind in kinds} == kinds
+
+
+def test_gemini_cli_has_requests_and_tools() -> None:
+    """As Gemini CLI 0.61 sends them with its setting `traces`, and a request without."""
+    told = {"gen_ai.conversation.id": "s1", "gen_ai.agent.name": "gemini-cli"}
+    contents = text([{"role": "user", "parts": [{"text": "hello"}]}])
+    request = told | {
+        "gen_ai.operation.name": "llm_call",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt.name": "s1",
+        "gen_ai.input.messages": contents,
+        "gen_ai.output.messages": text([{"role": "model", "parts": [{"text": "hi"}]}]),
+        "gen_ai.usage.input_tokens": 120,
+    }
+    agent = seen(span_of(request, scope="gemini-cli"))
+    assert (agent.operation_name, agent.conversation_id, agent.input_tokens) == ("chat", "s1", 120)
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
+    event = event_of("gemini_cli.api_request", {"request_text": contents})
+    plain = told | {"gen_ai.operation.name": "llm_call", "gen_ai.request.model": "m"}
+    assert seen(span_of(plain, scope="gemini-cli", events=[event])).input_messages == HELLO
+    came = {"response": {"responseParts": [{"functionResponse": {"id": "c1", "response": {"output": "2"}}}]}}
+    tool = seen(
+        span_of(
+            told
+            | {
+                "gen_ai.operation.name": "tool_call",
+                "gen_ai.tool.name": "add",
+                "gen_ai.tool.call_id": "c1",
+                "gen_ai.input.messages": text({"callId": "c1", "name": "add", "args": {"a": 1}}),
+                "gen_ai.output.messages": text(came),
+            },
+            scope="gemini-cli",
+        )
+    )
+    assert (tool.operation_name, tool.tool_name, tool.tool_call_id) == ("execute_tool", "add", "c1")
+    assert (tool.tool_call_arguments, tool.tool_call_result) == ('{"a":1}', '{"output":"2"}')
+
+
+def test_nemo_guardrails_has_rails_by_their_names() -> None:
+    """As NeMo Guardrails 0.24 sends a request that a rail stopped."""
+    rail = {"rail.type": "input", "rail.name": "self check input", "rail.stop": True}
+    steps = {
+        "guardrails.rail": (rail, "guardrail", "self check input"),
+        "guardrails.action": ({"action.name": "self_check_input"}, "agent_step", "self_check_input"),
+        "guardrails.request": ({"gen_ai.operation.name": "guardrails"}, "invoke_workflow", None),
+    }
+    said = [
+        event_of("guardrails.utterance.user.finished", {"content": "hello"}),
+        event_of("guardrails.utterance.bot.started", {"content": "hi"}),
+    ]
+    for name, (attributes, operation, shown) in steps.items():
+        told = span_of(attributes, name, "nemo_guardrails", said)
+        agent, call = seen(told), read(told, {}, "project")
+        assert (agent.operation_name, call.context.display_name) == (operation, shown)
+        assert bool(agent.input_messages) == (operation == "invoke_workflow")
+    assert (agent.input_messages, agent.output_messages) == (HELLO, HI)
+
+
+@pytest.mark.parametrize("name", ["cache_read_input_tokens", "cache_read.input_tokens"])
+def test_cached_tokens_alone_are_those_of_the_request_below(name: str) -> None:
+    """As OpenHands 1.58 sends a span around LiteLLM's; it would count in the place of the request."""
+    around = {"lmnr.span.type": "LLM", f"gen_ai.usage.{name}": 64}
+    agent = seen(span_of(around))
+    assert (agent.operation_name, agent.input_tokens, agent.cache_read_input_tokens) == ("chat", None, None)
+    assert call_of(around)[1].usage == []
+    request = around | {"gen_ai.usage.input_tokens": 120}
+    assert seen(span_of(request)).cache_read_input_tokens == 64
+    assert [(one.prompt, one.cache_read) for one in call_of(request)[1].usage] == [(120, 64)]
+
+
+def test_a_run_of_langsmith_without_an_answer_failed() -> None:
+    """As the package of npm 0.12 sends it, with the status OK."""
+    run = {"langsmith.span.kind": "llm", "gen_ai.prompt": "{}"}
+    failure = [event_of("exception", {"exception.message": "no such model: m"})]
+    agent = seen(span_of(run, events=failure))
+    assert (agent.status_code, agent.status_message) == ("ERROR", "no such model: m")
+    answered = seen(span_of(run | {"gen_ai.completion": "{}"}, events=failure))
+    assert answered.status_code == "UNSET"
+
+
+def test_the_name_of_a_prompt_is_no_prompt() -> None:
+    start, _ = call_of({"gen_ai.operation.name": "chat", "gen_ai.prompt.name": "greeting", "input.value": "hello"})
+    assert start.inputs == text({"input.value": "hello"})
 
 
 def test_an_answer_that_says_nothing_is_no_data() -> None:

@@ -251,6 +251,10 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
     return [Usage.of(model, reported) for model, reported in usage.items() if isinstance(reported, dict)]
 
 
+_PARTS = frozenset(("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_tokens"))
+"""Counts that lie within others: alone they are those of the request below."""
+
+
 def usage_of_span(summary: dict[str, Any], is_request: bool) -> list[Usage]:
     """The same of a span: an entry that tells nothing is none, and that of one request to a model says so.
 
@@ -261,7 +265,7 @@ def usage_of_span(summary: dict[str, Any], is_request: bool) -> list[Usage]:
     told = {
         model: entry
         for model, entry in held
-        if isinstance(entry, dict) and any(count is not None for count in entry.values())
+        if isinstance(entry, dict) and any(count is not None for name, count in entry.items() if name not in _PARTS)
     }
     return [
         entry if entry.requests or not is_request else entry._replace(requests=1)

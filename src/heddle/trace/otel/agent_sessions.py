@@ -156,6 +156,7 @@ CLAUDE_CODE = Agent("claude_code.", "Claude Code", "anthropic", "session.id", is
 CODEX = Agent("codex.", "Codex", "openai", "conversation.id", frozenset(("codex.sse_event", "codex.websocket_event")))
 AGENTS = (CLAUDE_CODE, CODEX)
 _OWN_TELEMETRY = "codex_otel::"
+_GEMINI_CLI = "gemini-cli"
 _STREAMED = ("response.completed", "response.failed", "response.incomplete")
 
 
@@ -179,10 +180,13 @@ def is_session(owner: str) -> bool:
     return owner.startswith(tuple(agent.prefix for agent in AGENTS))
 
 
-def is_noise(event: LogEvent) -> bool:
-    """True for a piece of a stream and for what the agent notes of its own telemetry: nothing is made of them."""
+def is_noise(event: LogEvent, names_span: bool = False) -> bool:
+    """True for a piece of a stream, notes of an agent on its own telemetry, and what a span says that is not named."""
     if event.scope.startswith(_OWN_TELEMETRY):
         return True
+    if event.scope == _GEMINI_CLI and event.name == DETAILS and not names_span:
+        # Its setting `traces` gives messages to these records and to the spans of requests alike.
+        return INPUT in event.attributes or OUTPUT in event.attributes
     if not any(event.name in agent.noise for agent in AGENTS):
         return False
     kind = event.attributes.get("event.kind")

@@ -444,7 +444,7 @@ class LogsExport(SignalExport):
         event_id, content = event.id, event.dump()
         has_ids = bool(record.trace_id.strip("0") and record.span_id.strip("0"))
         owner, span_id = session_of(event, names_span=has_ids), ""
-        if is_noise(event):
+        if is_noise(event, has_ids):
             return None
         cause: Cause | None = None
         why = ""

@@ -82,6 +82,8 @@ KINDS = {
 _JSON_TEXTS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
 """Attributes that are always JSON texts."""
 _SESSION, _ERROR, _PLAIN = "session.id", "error.type", "text/plain"
+_PROMPT, _PROMPT_NAMES = "gen_ai.prompt", frozenset(("gen_ai.prompt.name", "gen_ai.prompt.version"))
+"""Names of a template beside those of what it became."""
 _ANSWER, _ABOUT_ANSWER = "gen_ai.output.messages", "ai.response"
 """Where both stand, the second one has details of the provider (Vercel AI SDK 7)."""
 _EVENTS = frozenset().union(*(one.events for one in CONVENTIONS))
@@ -241,6 +243,7 @@ def _made(span: OtelSpan) -> _Plan:
     about_answer = [key for key in keys if key.startswith(_ABOUT_ANSWER)]
     # Beside `output` such fields alone (VoltAgent's reason to finish) are no answer.
     has_answer = _ANSWER in keys or ("output" in keys and filled.issuperset(about_answer))
+    has_prompt = any(key.startswith(_PROMPT) and key not in _PROMPT_NAMES for key in keys)
     beginnings = {".".join(path[:end]) for path in map(split_key, keys) for end in range(1, len(path) + 1)}
 
     def some(table: Mapping[str, tuple[str, ...]]) -> Paths:
@@ -254,7 +257,7 @@ def _made(span: OtelSpan) -> _Plan:
     return _Plan(
         tuple((one, select_rows(one.fields, keys)) for one in known),
         tuple(key for key in keys if key not in mapped and not key.startswith(prefixes)),
-        some({name: (name,) for name in INPUTS}),
+        some({name: (name,) for name in INPUTS if name != _PROMPT or has_prompt}),
         some({name: (name,) for name in OUTPUT if name != _ABOUT_ANSWER or not has_answer}),
         some(ATTRIBUTES),
         some(USAGE),
@@ -294,7 +297,8 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         fill(rows, span.attributes, into)
         if convention.derive is not None:
             convention.derive(span, into)
-    if _is_repeated(span, plan):
+    # Without a whole, cached tokens are those of the request below (OpenHands).
+    if _is_repeated(span, plan) or (into.input_tokens is None and into.output_tokens is None):
         for name in _TOKENS:
             setattr(into, name, None)
     offer(into, "conversation_id", to_text(span.attributes.get(_SESSION)))
@@ -336,7 +340,7 @@ def _messages(span: OtelSpan, plan: _Plan, into: AgentSpan) -> None:
     for convention, _ in plan.known:
         if convention.tool is not None and into.operation_name == "execute_tool":
             for key, name in zip(convention.tool, ("tool_call_arguments", "tool_call_result"), strict=True):
-                offer(into, name, to_json_text(convention.value_of(span.attributes.get(key))))
+                offer(into, name, to_json_text(convention.value_of(_value_at(span.attributes, key))))
         elif convention.messages is not None:
             convention.messages(span, into)
     for one in (*into.input_messages, *into.output_messages):

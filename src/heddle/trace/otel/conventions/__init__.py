@@ -9,13 +9,14 @@ from heddle.trace.otel.conventions.frameworks import (
     CLAUDE_CODE,
     LIVEKIT,
     MASTRA,
+    NEMO_GUARDRAILS,
     PIPECAT,
     SPRING_AI,
     VERCEL,
     VOLTAGENT,
 )
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
-from heddle.trace.otel.conventions.google import ADK, GENKIT
+from heddle.trace.otel.conventions.google import ADK, GEMINI_CLI, GENKIT
 from heddle.trace.otel.conventions.platforms import (
     AGENTOPS,
     BRAINTRUST,
@@ -25,6 +26,7 @@ from heddle.trace.otel.conventions.platforms import (
     LAMINAR,
     LANGWATCH,
     PROMPTFOO,
+    TRULENS,
 )
 from heddle.trace.otel.conventions.products import LANGFUSE, LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 from heddle.trace.otel.conventions.rag import HAYSTACK, LLAMA_INDEX
@@ -41,6 +43,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     MLFLOW,
     ADK,
     GENKIT,
+    GEMINI_CLI,
     LANGFUSE,
     LANGSMITH,
     MASTRA,
@@ -57,6 +60,8 @@ CONVENTIONS: tuple[Convention, ...] = (
     DEEPEVAL,
     BRAINTRUST,
     HONEYHIVE,
+    TRULENS,
+    NEMO_GUARDRAILS,
     GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

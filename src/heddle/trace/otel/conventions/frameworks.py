@@ -1,4 +1,4 @@
-"""Frameworks with own conventions: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Spring AI, Claude Code."""
+"""Frameworks with own conventions: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Spring AI, and others."""
 
 from heddle.trace.otel.conventions.convention import (
     OPERATIONS,
@@ -448,4 +448,43 @@ CLAUDE_CODE = Convention(
 """Claude Code and the Claude Agent SDK, which runs it: the GenAI conventions, its texts beside them and in events.
 
 Tokens: those of the GenAI conventions, cached tokens inside.
+"""
+
+
+_NEMO_OPERATIONS = {
+    "guardrails.request": "invoke_workflow",
+    "guardrails.rail": "guardrail",
+    "guardrails.action": "agent_step",
+}
+_NEMO_SAID = (
+    ("input_messages", "user", "guardrails.request.input", "guardrails.utterance.user.finished"),
+    ("output_messages", "assistant", "guardrails.request.output", "guardrails.utterance.bot.started"),
+)
+
+
+def _derive_nemo(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, by the name of the span."""
+    offer(into, "operation_name", _NEMO_OPERATIONS.get(span.name))
+
+
+def _messages_nemo(span: OtelSpan, into: AgentSpan) -> None:
+    """What the program was asked and answered, in attributes or in events."""
+    if into.operation_name == "invoke_workflow":
+        told = {event.name: event.attributes.get("content") for event in span.events}
+        for field, role, name, event in _NEMO_SAID:
+            offer(into, field, messages_of(span.attributes.get(name, told.get(event)), role))
+
+
+NEMO_GUARDRAILS = Convention(
+    "nemo_guardrails",
+    {},
+    scopes=("nemo_guardrails",),
+    context={"display_name": ("rail.name", "action.name")},
+    steps=(("guardrails.rail.input", "guardrails.rail.reason"),),
+    derive=_derive_nemo,
+    messages=_messages_nemo,
+)
+"""NeMo Guardrails: requests, rails and actions by their names, beside the GenAI conventions of requests to models.
+
+Tokens: those of the GenAI conventions.
 """

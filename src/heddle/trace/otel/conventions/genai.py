@@ -61,7 +61,7 @@ FIELDS: Fields = {
     ),
     "tool_name": ("gen_ai.tool.name",),
     "tool_type": ("gen_ai.tool.type",),
-    "tool_call_id": ("gen_ai.tool.call.id",),
+    "tool_call_id": ("gen_ai.tool.call.id", "gen_ai.tool.call_id"),
     "tool_description": ("gen_ai.tool.description",),
     "request_temperature": ("gen_ai.request.temperature",),
     "request_max_tokens": ("gen_ai.request.max_tokens",),

@@ -1,4 +1,4 @@
-"""Google's frameworks: the Agent Development Kit, and Genkit."""
+"""Google's frameworks and agents: the Agent Development Kit, Genkit, and Gemini CLI."""
 
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
@@ -12,6 +12,7 @@ from heddle.trace.otel.conventions.convention import (
     to_text,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.messages import read_request
 from heddle.wire.conversation.parts import (
     as_object,
     as_text,
@@ -184,4 +185,47 @@ GENKIT = Convention(
 
 Tokens: on requests alone, `usage.inputTokens` with cached tokens inside. Gemini's thoughts stand beside the output and
 are added where the total says so.
+"""
+
+
+_CLI_ASKED, _CLI_ANSWERED, _CLI_REQUEST = "gen_ai.input.messages", "gen_ai.output.messages", "gemini_cli.api_request"
+_CLI_OPERATIONS = {
+    "llm_call": "chat",
+    "tool_call": "execute_tool",
+    "agent_call": "invoke_agent",
+    "user_prompt": "invoke_workflow",
+    "system_prompt": "invoke_workflow",
+    "schedule_tool_calls": "agent_step",
+}
+
+
+def _derive_gemini_cli(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, by the name that it has there."""
+    offer(into, "operation_name", _CLI_OPERATIONS.get(str(span.attributes.get("gen_ai.operation.name"))))
+
+
+def _messages_gemini_cli(span: OtelSpan, into: AgentSpan) -> None:
+    """What a tool was given and gave; what a model was asked, where only an event tells it."""
+    given, came = (as_object(span.attributes.get(name)) for name in (_CLI_ASKED, _CLI_ANSWERED))
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", to_json_text(given.get("args")))
+        parts = objects(as_object(came.get("response")).get("responseParts"))
+        responses = [as_object(part.get("functionResponse")).get("response") for part in parts]
+        offer(into, "tool_call_result", to_json_text(responses[0] if len(responses) == 1 else responses or None))
+    elif into.operation_name == "chat" and _CLI_ASKED not in span.attributes:
+        asked = (event.attributes.get("request_text") for event in span.events if event.name == _CLI_REQUEST)
+        offer(into, "input_messages", read_request(next(asked, None)))
+
+
+GEMINI_CLI = Convention(
+    "gemini_cli",
+    {},
+    scopes=("gemini-cli",),
+    derive=_derive_gemini_cli,
+    messages=_messages_gemini_cli,
+)
+"""Gemini CLI: GenAI names with operations of its own; messages are contents of Gemini's API, as JSON text.
+
+Tokens: on the spans of requests where its setting `traces` is on, else on log records of their own; of the answer
+without thoughts, and cached tokens are not told.
 """

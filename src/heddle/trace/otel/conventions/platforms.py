@@ -1,4 +1,4 @@
-"""Platforms that observe or evaluate: Laminar, LangWatch, AgentOps, promptfoo, DeepEval, Braintrust, and others."""
+"""Platforms that observe or evaluate: Laminar, LangWatch, AgentOps, promptfoo, DeepEval, Braintrust, TruLens, more."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from heddle.trace.otel.conventions.convention import (
     Convention,
     Fields,
     fill_from,
+    nest_attributes,
     object_below,
     offer,
     offer_name,
@@ -16,8 +17,8 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.products import read_numbered, read_numbered_tools
 from heddle.trace.otel.span import OtelSpan
-from heddle.wire.conversation.messages import read_answer, read_request
-from heddle.wire.conversation.parts import arguments_of, as_object, first_of, parse_json
+from heddle.wire.conversation.messages import read_answer, read_request, text_message
+from heddle.wire.conversation.parts import arguments_of, as_object, as_text, first_of, parse_json
 from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
 
@@ -347,4 +348,62 @@ HONEYHIVE = Convention(
 Every function is a `tool` unless its decorator names another type, so the type says nothing about what it does.
 
 Tokens: as those libraries count them.
+"""
+
+
+_TRU = "ai.observability."
+_TRU_TYPE, _TRU_CALL, _TRU_COST, _TRU_ROOT = _TRU + "span_type", _TRU + "call.", _TRU + "cost.", _TRU + "record_root."
+_TRU_GIVEN, _TRU_CAME = _TRU_CALL + "kwargs.", _TRU_CALL + "return"
+_TRU_FUNCTION, _TRU_ERROR, _TRU_MODEL = _TRU_CALL + "function", _TRU_CALL + "error", _TRU_COST + "model"
+_TRU_OPERATIONS = {
+    **OPERATIONS,
+    **dict.fromkeys(("record_root", "nested_record_root", "graph_task"), "invoke_workflow"),
+    **dict.fromkeys(("graph_node", "workflow_step", "generation"), "agent_step"),
+    **dict.fromkeys(("eval_root", "eval"), "evaluator"),
+    "retrieval": "retrieval",
+    "reranking": "rerank",
+    "mcp": "execute_tool",
+}
+_TRU_FUNCTIONS = ("unknown", "record_root", "nested_record_root", "generation")
+
+
+def _derive_trulens(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type as an operation; a function that asked models has their sum."""
+    kind = str(span.attributes.get(_TRU_TYPE)).lower()
+    asked = kind in _TRU_FUNCTIONS and _TRU_MODEL in span.attributes
+    offer(into, "operation_name", "chat" if asked else _TRU_OPERATIONS.get(kind))
+    offer_name(into, str(span.attributes.get(_TRU_FUNCTION, "")).rpartition(".")[2])
+
+
+def _messages_trulens(span: OtelSpan, into: AgentSpan) -> None:
+    """What the program was asked and answered, and what a function that asks a model was given and gave."""
+    if into.operation_name not in ("chat", "invoke_workflow"):
+        return
+    given = nest_attributes(span.attributes, _TRU_GIVEN)
+    # Several arguments are what a prompt is made of, not what a person said.
+    alone = next(iter(given.values())) if isinstance(given, dict) and len(given) == 1 else None
+    asked = span.attributes.get(_TRU_ROOT + "input", alone)
+    answered = span.attributes.get(_TRU_ROOT + "output", span.attributes.get(_TRU_CAME))
+    for field, role, said in (("input_messages", "user", asked), ("output_messages", "assistant", answered)):
+        offer(into, field, [text_message(role, as_text(said))] if said else None)
+
+
+TRULENS = Convention(
+    "trulens",
+    {
+        "request_model": (_TRU_MODEL,),
+        "input_tokens": (_TRU_COST + "num_prompt_tokens",),
+        "output_tokens": (_TRU_COST + "num_completion_tokens",),
+        "reasoning_tokens": (_TRU_COST + "num_reasoning_tokens",),
+        "conversation_id": (_TRU + "conversation_id",),
+    },
+    more=(_TRU_TYPE, _TRU_FUNCTION, _TRU_ERROR, _TRU + "record_id"),
+    tool=(_TRU_GIVEN, _TRU_CAME),
+    steps=((_TRU_ROOT + "input", _TRU_ROOT + "output"),),
+    derive=_derive_trulens,
+    messages=_messages_trulens,
+)
+"""TruLens: `ai.observability.*` of functions that are decorated, which say what the models cost that they asked.
+
+Tokens: of all requests of a function, cached tokens inside, which are not told.
 """

@@ -364,6 +364,11 @@ def _derive(span: OtelSpan, into: AgentSpan) -> None:
     offer(into, "cache_read_input_tokens", to_count(given.get("cache_read")))
     offer(into, "cache_creation_input_tokens", to_count(given.get("cache_creation")))
     offer(into, "reasoning_tokens", to_count(came.get("reasoning")))
+    failure = next((event.attributes for event in span.events if event.name == "exception"), None)
+    if failure is not None and "gen_ai.completion" not in values and span.status_code != FAILED:
+        # The package of npm sends every run as one that went well.
+        into.status_code = status_name(FAILED)
+        into.status_message = to_text(failure.get("exception.message"))
 
 
 LANGSMITH = Convention(
