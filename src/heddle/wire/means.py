@@ -26,6 +26,12 @@ def with_one_more(mean: float, count: int, value: float) -> float:
     return total / (count + 1) if math.isfinite(total) else mean * (count / (count + 1)) + number / (count + 1)
 
 
+def between(low: float, high: float, share: float) -> float:
+    """The number at a share (0 to 1) of the way from one finite number to another, however far apart they are."""
+    found = low + share * (high - low)
+    return found if math.isfinite(found) else low * (1 - share) + high * share
+
+
 def _bounded(value: float) -> float:
     return float(max(-_LARGEST, min(value, _LARGEST)))
 

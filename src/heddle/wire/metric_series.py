@@ -17,6 +17,7 @@ import orjson
 
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import between
 
 RESOLUTION = 60 * times.SECOND
 """Points of a series within one minute are put together."""
@@ -158,7 +159,7 @@ def percentile_of_bins(figures: Figures, percentile: float) -> float | None:
     for one in ordered:
         if below + one.number >= wanted:
             low, high = _ends(one, figures)
-            return low + (high - low) * max(0.0, (wanted - below) / one.number)
+            return between(low, high, max(0.0, (wanted - below) / one.number))
         below += one.number
     return _ends(ordered[-1], figures)[1]
 

@@ -14,11 +14,12 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.repository import Executor, dump_list
+from heddle.store.control.repository import Executor
 from heddle.store.query.compiler import STRUCTURES, Compiler, Dialect, JsonValue, Kind, Value, contained
 from heddle.store.query.postgresql import PostgresDialect
 from heddle.store.query.sqlite import SqliteDialect
 from heddle.wire import times
+from heddle.wire.jsontext import dump_list
 from heddle.wire.query import And, Compare, Field, In, Literal, Operand, Operation, Or, fields, split_path
 
 Expression = sa.ColumnElement[Any]
