@@ -142,6 +142,31 @@ class DistinctList(Written):
         super().__init__(write, text, kind=sa.Text())
 
 
+class Sum(Written):
+    """Aggregate: the sum of floating-point numbers, infinite beyond the largest of them; null without any."""
+
+    inherit_cache = False
+
+    def __init__(self, number: Expression) -> None:
+        def write(dialect: Dialect, number: str) -> str:
+            return f"heddle_sum({number})" if isinstance(dialect, PostgresDialect) else f"sum({number})"
+
+        super().__init__(write, number, kind=sa.Float())
+
+
+class Average(Written):
+    """Aggregate: the sum of floating-point numbers by their count; null without any."""
+
+    inherit_cache = False
+
+    def __init__(self, number: Expression) -> None:
+        def write(dialect: Dialect, number: str) -> str:
+            is_postgres = isinstance(dialect, PostgresDialect)
+            return f"(heddle_sum({number}) / nullif(count({number}), 0))" if is_postgres else f"avg({number})"
+
+        super().__init__(write, number, kind=sa.Float())
+
+
 class Whole(Written):
     """A number that is not negative without its fraction."""
 
