@@ -198,8 +198,9 @@ class SqliteDialect(Dialect):
         text = "CASE WHEN typeof(w.v) = 'real' AND w.v = round(w.v) THEN printf('%.0f', w.v)"
         text += " ELSE CAST(w.v AS TEXT) END"
         if kind is Kind.INSTANT:
-            seconds = "strftime('%Y-%m-%dT%H:%M:%S', w.v / 1000000, 'unixepoch')"
-            text = f"{seconds} || printf('.%06dZ', w.v % 1000000)"
+            rest = "((w.v % 1000000 + 1000000) % 1000000)"
+            seconds = f"strftime('%Y-%m-%dT%H:%M:%S', (w.v - {rest}) / 1000000, 'unixepoch')"
+            text = f"{seconds} || printf('.%06dZ', {rest})"
         return _once(text, number)
 
     def lowered(self, text: str, is_ascii: bool) -> str:
