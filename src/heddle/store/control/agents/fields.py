@@ -25,7 +25,6 @@ from heddle.store.control.agents.table import (
 )
 from heddle.store.control.costs import PriceRow
 from heddle.store.control.row_queries import (
-    Average,
     Column,
     DistinctList,
     Expression,
@@ -226,7 +225,7 @@ class Fields:
             added = taken if name == "avg" else value.summed if kept is None else sa.case((kept, value.summed))
             # As floating point: sums of whole numbers would fail beyond 64 bits.
             added = sa.cast(added, sa.Float())
-            total = Average(added) if name == "avg" else Sum(added)
+            total = Sum(added, is_mean=name == "avg")
             return Typed(sa.func.coalesce(total, 0) if name == "total" else total, NUMBER)
         return Typed(getattr(sa.func, name)(taken), value.type)
 
