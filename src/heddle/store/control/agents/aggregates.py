@@ -181,7 +181,7 @@ class AgentAggregates(Repository):
             width = sa.literal(_width(low, high, bins), sa.Float())
             if math.isfinite(high - low):
                 # Divided by the width, what is near the lower bound could be too small a number for PostgreSQL.
-                place = sa.case((number - low < width, 0), else_=Whole((number - low) / width))
+                place: Expression = sa.case((number - low < width, 0), else_=Whole((number - low) / width))
             else:
                 place = Whole(sa.case((sa.func.abs(number) < 1, 0.0), else_=number) / width - low / width)
             index = sa.case((place >= bins, bins - 1), else_=place)
