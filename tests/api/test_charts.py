@@ -117,6 +117,18 @@ def test_numbers_of_any_field(wire: Wire, calls: list[Json]) -> None:
         assert [one["value"] for one in found["series"]] == [pytest.approx(value)], (field, aggregation)
 
 
+def test_sums_of_whole_numbers_beyond_64_bits(wire: Wire) -> None:
+    """The sum of the starts of some thousand calls was such a one, and no answer at all."""
+    made = [_call(wire.project, number, random.Random(7)) for number in range(40)]
+    made = [call | dict.fromkeys(("started_at", "ended_at"), "9998-01-01T00:00:00Z") for call in made]
+    assert wire.client.post(f"/v2/{wire.project}/calls/complete", json={"batch": made}).status_code == 200
+    micros = 253_339_228_800_000_000
+    for aggregation, value in {"sum": 40.0 * micros, "avg": float(micros), "max": float(micros)}.items():
+        measures = [{"field": "started_at", "aggregation": aggregation}]
+        found = wire.post("/calls/aggregate", measures=measures, granularity=0, end="9999-01-01T00:00:00Z")
+        assert [one["value"] for one in found["series"]] == [value]
+
+
 def test_scores_are_fields(wire: Wire, calls: list[Json]) -> None:
     for at, kind in enumerate((0.25, 0.75, True)):
         wire.post(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from heddle.store.clickhouse.assembly import COLUMNS
 from heddle.store.clickhouse.schema import CALLS
 from heddle.store.control.pending_calls import call_halves
-from heddle.wire import refs
+from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, CallsQuery, End, Start, Usage
 from tests.support.two_stores import TwoStores
 
@@ -19,6 +19,12 @@ OTHER = refs.internal_project("team/written-too")
 BODIES = frozenset(("inputs", "attributes", "otel_dump", "output", "summary", "exception"))
 AT = 1_700_000_000_000_000
 _TEXTS = ("", "a", "it's", "\\", "\t\n", "naïve ☃ 𝒳", "\0", "'; DROP TABLE calls --", "{p:String}", "x" * 5000)
+INSTANTS = (
+    *(times.FIRST, times.FIRST + 1, times.LAST, times.LAST - 999_999, 0, -1, -50, -1_000_000, -999_999),
+    *(1_234_567_890_123_456, 2**53 + 1, -(2**53) - 1, -86_400_000_001, -2_208_988_800_000_001),
+    *(-2_208_988_800_000_000, 10_413_792_000_000_000, 10_413_791_999_999_999, -62_130_240_000_000_001),
+)
+"""Microseconds at both ends of the calendar, around 1970, before 1900, from 2300 on, and beyond what floats hold."""
 _NUMBERS = (0, -1, 1.5, 2**63 - 1, -(2**63), 1e300, True, None)
 _INSTANTS = (-(10**15), -1, 0, 1, 1_700_000_000_000_000, 1_700_000_000_000_001, 5 * 10**15)
 

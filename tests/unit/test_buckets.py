@@ -236,6 +236,12 @@ def test_sums_beyond_the_largest_number_are_infinite() -> None:
     assert summarise([1e308, 1e308], [AggregationType.SUM, AggregationType.AVG], []) == {"sum": inf, "avg": inf}
 
 
+def test_percentiles_between_numbers_however_far_apart() -> None:
+    assert percentile_of([-1.7e308, 1.7e308], 50) == 0
+    assert percentile_of([-1.7e308, 1.7e308], 75) == pytest.approx(8.5e307)
+    assert percentile_of([-1.7e308, 1.7e308], 100) == 1.7e308
+
+
 def test_an_answer_of_too_many_figures_is_refused() -> None:
     assert check_figures(MAX_FIGURES, 1) > 0
     with pytest.raises(InvalidRequest, match=f"{MAX_FIGURES + 1} rows of 1 values each"):

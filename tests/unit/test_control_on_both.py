@@ -5,9 +5,11 @@ Each story below runs on both; the routes of every group are tested on both by `
 
 import asyncio
 import dataclasses
+import math
 import random
 import re
 import string
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
 from heddle.store.control import pending_calls
+from heddle.store.control.agents.aggregates import Ranges, SpanAggregate
+from heddle.store.control.agents.fields import SpanFilter
 from heddle.store.control.annotation_queues import ItemFilter, ItemRow, QueueRow
 from heddle.store.control.audit import AuditQuery
 from heddle.store.control.costs import PriceRow
@@ -46,10 +50,11 @@ from heddle.store.query.compiler import Kind
 from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import query, refs, table_rows, times
+from heddle.wire.aggregates import Measure, Value
 from heddle.wire.calls import UniformRun
 from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
 from heddle.wire.records import VersionLabels
-from heddle.wire.spans import StoredRecord
+from heddle.wire.spans import AgentSpan, StoredRecord
 from tests.support.postgres import PostgresServer
 
 Story = Callable[[ControlGroups], Awaitable[list[Any]]]
@@ -81,6 +86,43 @@ async def the_longest_keys(store: ControlGroups) -> list[Any]:
     feedback |= dict.fromkeys(STRUCTURES, "{}")
     await store.feedback.create([feedback])
     return [len(found), [row["id"] for row in (await store.feedback.query(project, RowRequest(["id"]))).rows]]
+
+
+@story
+async def the_largest_numbers(store: ControlGroups) -> list[Any]:
+    """Sums beyond the largest float are infinite, which no answer shows; PostgreSQL refuses them by itself."""
+    given = {
+        "up": [1e308, 1.7e308, 1.0],
+        "down": [-1.7e308, -1e308],
+        "far": [-1.7e308, 1e-300, 1.7e308, 1e-9],
+        "few": [0.5],
+    }
+    given["wide"] = [0.0, 1e-300, 5e-324, 1e300]
+    attribute = Value("x", "custom_attrs_float")
+    measures = [Measure(name, name, attribute) for name in ("sum", "avg", "total", "min", "max", "count")]
+    found: list[Any] = []
+    for name, numbers in given.items():
+        project = refs.internal_project(f"e/{name}")
+        spans = [
+            AgentSpan(project, "t", f"s{n}", n, n, custom_attrs_float={"x": number}) for n, number in enumerate(numbers)
+        ]
+        await store.agent_spans.write(spans)
+        request = SpanAggregate(SpanFilter(project), measures)
+        rows, _ = await store.agent_spans.groups(request)
+        values = rows[0].values
+        assert values["count"] == len(numbers)
+        if name in ("up", "down"):
+            assert values["sum"] == values["avg"] == values["total"] == (math.inf if name == "up" else -math.inf)
+        ranges = await store.agent_spans.by_range(SpanAggregate(SpanFilter(project)), attribute, Ranges(5))
+        found += [values, [(one.low, one.high, one.values) for one in ranges]]
+    series = Series(_P, "cost", MetricKind.SUM, "1", "{}", "d")
+    at = 1_600_000_000 * 10**9
+    samples = [Sample(series, "s", at, at + n * 60 * 10**9, False, Figures(0, 1.7e308)) for n in (1, 2, 3)]
+    await store.metric_series.write(samples, 5)
+    run = UniformRun(0, at // 1000, 10**12, at // 1000, at // 1000 + 10**12)
+    points = [await store.metric_series.points(_P, [series.id], [run], with_bins=bins) for bins in (False, True)]
+    assert points[0][0].figures.total == sys.float_info.max
+    return [*found, *points]
 
 
 @pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)

@@ -13,6 +13,7 @@ from heddle.store.control.audit import AuditQuery, audit, audit_log
 from heddle.store.control.erasure import ERASED_USER, Counts, Erasure, NamedIn
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.feedback import feedback
+from heddle.store.control.log_records import log_records
 from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.project_tables import PROJECT_TABLES, Condition, ProjectTable
 from heddle.store.control.repository import metadata
@@ -175,9 +176,14 @@ def test_what_is_named_alike_but_for_capital_letters_stays(executor: MemoryExecu
     def say(connection: sa.Connection) -> None:
         connection.execute(feedback.update().where(feedback.c.project == PROJECT).values(weave_ref=target))
         audit(connection, 1, "ada", "limit.update", None, elsewhere)
+        connection.execute(log_records.update().where(log_records.c.project == PROJECT).values(owner="claude.Zoo"))
 
     run(executor.write(say))
     counts: dict[str, int] = {}
+    run(Erasure(executor).named(PROJECT, "thread", "zoo", counts))
+    assert counts == {}
+    run(Erasure(executor).named(PROJECT, "thread", "Zoo", counts))
+    assert counts.pop("log_records") == 1
     run(Erasure(executor).named(PROJECT, "object", "zoo", counts))
     assert counts == {}
     run(Erasure(executor).named(PROJECT, "object", "Zoo", counts))

@@ -8,12 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.store.control.repository import Prepared
-from heddle.store.control.row_queries import CodePoints, JsonRead, Listed, Written
+from heddle.store.control.row_queries import CodePoints, Ending, JsonRead, Listed, Written
 from heddle.store.postgres.connection import connect
 from heddle.store.postgres.migrate import migrate
 from heddle.store.query.compiler import Dialect, Kind, contained
 from heddle.store.sqlite.database import open_reader, open_writer
+from heddle.wire import times
 from tests.support.postgres import PostgresServer
+from tests.support.written_calls import INSTANTS
 
 Connections = tuple[sa.Connection, sa.Connection]
 
@@ -169,7 +171,12 @@ def test_numbers_spelled_out(both: Connections) -> None:
     """Apart from those beyond the precision with which SQLite prints."""
     number = JsonRead(document, ("v",), "double")
     compare(both, sa.case((sa.func.abs(number) < 10**15, spelled(number, Kind.NUMBER)), else_=""))
-    compare(both, spelled(sa.literal(1_234_567_890_123_456, sa.BigInteger()), Kind.INSTANT))
+
+
+@pytest.mark.parametrize("micros", INSTANTS)
+def test_an_instant_spelled_out(both: Connections, micros: int) -> None:
+    query = sa.select(spelled(sa.literal(micros, sa.BigInteger()), Kind.INSTANT))
+    assert [connection.execute(query).scalar_one() for connection in both] == [times.to_iso(micros)] * 2
 
 
 def test_parts_of_texts_and_lists(both: Connections) -> None:
@@ -192,6 +199,21 @@ def test_members_of_lists(both: Connections) -> None:
             for folded in (False, True):
                 listed, one = sa.literal(texts, sa.Text()), sa.literal(item, sa.Text())
                 compare(both, written(partial(is_member, folded), listed, one))
+
+
+def test_ends_of_texts(both: Connections) -> None:
+    ends = {"Zoo": True, "zoo": False, "Zo_": False, "oo": True, "a.Zoo": True, "aa.Zoo": False, ".%": False}
+    cases = [("a.Zoo", end, is_end) for end, is_end in ends.items()]
+    cases += [
+        ("", "a", False),
+        ("a\x00.b", ".b", True),
+        ("a.\x00b", ".\x00b", True),
+        ("ä.É", ".É", True),
+        ("É", "é", False),
+    ]
+    for whole, end, is_end in cases:
+        query = sa.select(sa.case((Ending(sa.literal(whole, sa.Text()), end), 1), else_=0))
+        assert [connection.execute(query).scalar_one() for connection in both] == [is_end] * 2, (whole, end)
 
 
 def test_order_by_code_points(both: Connections) -> None:

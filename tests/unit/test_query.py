@@ -1,5 +1,7 @@
 """The query language's parser: what is refused, where, and what becomes of what is accepted."""
 
+import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import HeddleError, InvalidField, InvalidRequest, ValidationFailed
+from heddle.store.query.sqlite import Parameters
 from heddle.wire import query
 from heddle.wire.call_fields import FieldKind, resolve_field
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Or, parse_query, split_path
@@ -251,3 +254,24 @@ def test_the_text_of_a_query_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(InvalidRequest, match=f"operations, this one has {query.MAX_OPERATIONS + 1};"):
         query.check_text(most + b'{"$not": [{"$getField": "id"}]}')
     query.check_text(most.replace(b"$expr", b"expr") * 2)
+
+
+@pytest.mark.parametrize(
+    ("some", "parameters"),
+    [
+        ([*map(str, range(40_000)), "a\0b", "\U0010ffff", "\U0010ffff0", "'"], 1),
+        ([*range(-20_000, 20_000), 2**63 - 1, -(2**63)], 1),
+        ([number / 3 for number in range(1001)], 1001),
+    ],
+)
+def test_a_list_of_any_length_is_found_exactly(some: Sequence[str | int | float], parameters: int) -> None:
+    """SQLite as it is usually built takes 32,766 parameters, and reads many slowly."""
+    bound = Parameters()
+    sql = f"SELECT count(*), min(v IN {bound.values(some)}) FROM held"
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE held (v)")
+    connection.executemany("INSERT INTO held VALUES (?)", [(one,) for one in some])
+    assert len(bound.given) == parameters
+    assert connection.execute(sql, bound.given).fetchone() == (len(some), 1)
+    other = "none" if isinstance(some[0], str) else 20_001
+    assert connection.execute(f"SELECT {bound.value(other)} IN {bound.values(some)}", bound.given).fetchone() == (0,)

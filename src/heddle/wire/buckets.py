@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from heddle.errors import InvalidRequest
 from heddle.text_cache import cache_texts
 from heddle.wire import times
+from heddle.wire.means import between
 
 MAX_BUCKETS = 10_000
 MAX_RANGE_DAYS = 31
@@ -186,7 +187,7 @@ def percentile_of(ordered: Sequence[float], percentile: float) -> float | None:
     position = percentile / 100 * (len(ordered) - 1)
     lower = int(position)
     upper = min(lower + 1, len(ordered) - 1)
-    return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
+    return between(ordered[lower], ordered[upper], position - lower)
 
 
 def summarise(

@@ -16,17 +16,24 @@ def mean(values: Iterable[float]) -> float:
     try:
         return math.fsum(listed) / len(listed)
     except OverflowError:
-        return _bounded(math.fsum(value * _SCALE for value in listed) / len(listed) / _SCALE)
+        return bounded(math.fsum(value * _SCALE for value in listed) / len(listed) / _SCALE)
 
 
 def with_one_more(mean: float, count: int, value: float) -> float:
     """The mean of `count` finite numbers and one more; an integer beyond every float counts as the largest of these."""
-    number = _bounded(value)
+    number = bounded(value)
     total = mean * count + number
     return total / (count + 1) if math.isfinite(total) else mean * (count / (count + 1)) + number / (count + 1)
 
 
-def _bounded(value: float) -> float:
+def between(low: float, high: float, share: float) -> float:
+    """The number at a share (0 to 1) of the way from one finite number to another, however far apart they are."""
+    found = low + share * (high - low)
+    return found if math.isfinite(found) else low * (1 - share) + high * share
+
+
+def bounded(value: float) -> float:
+    """The number, or the largest float of its sign where it is beyond that."""
     return float(max(-_LARGEST, min(value, _LARGEST)))
 
 
@@ -40,7 +47,7 @@ class Mean:
 
     def add(self, value: float) -> None:
         """Take one number in; an integer beyond every float counts as the largest of these."""
-        number = _bounded(value)
+        number = bounded(value)
         self.count += 1
         self._total += number
         self._scaled += number * _SCALE
@@ -50,4 +57,4 @@ class Mean:
         """The mean of at least one number."""
         if math.isfinite(self._total):
             return self._total / self.count
-        return _bounded(self._scaled / self.count / _SCALE)
+        return bounded(self._scaled / self.count / _SCALE)

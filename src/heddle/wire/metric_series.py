@@ -5,7 +5,6 @@ Sums, histograms and gauges all come to one kind of figures, so that any number 
 
 import hashlib
 import math
-import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,13 @@ import orjson
 
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.means import between, bounded
 
 RESOLUTION = 60 * times.SECOND
 """Points of a series within one minute are put together."""
 MAX_BINS = 1000
 MAX_COUNT = 2**43
 """What a point may count; sums of any number of points that are read together stay within 64 bits."""
-_GREATEST = sys.float_info.max
 _ID_BYTES = 16
 
 
@@ -72,7 +71,7 @@ class Figures:
         """These and others."""
         return Figures(
             min(self.count + other.count, MAX_COUNT),
-            max(-_GREATEST, min(_GREATEST, self.total + other.total)),
+            bounded(self.total + other.total),
             min((value for value in (self.low, other.low) if value is not None), default=None),
             max((value for value in (self.high, other.high) if value is not None), default=None),
             add_bins(self.bins, other.bins),
@@ -82,7 +81,7 @@ class Figures:
         """What came after an earlier state of the same cumulative point; its extremes are not known."""
         return Figures(
             self.count - before.count,
-            max(-_GREATEST, min(_GREATEST, self.total - before.total)),
+            bounded(self.total - before.total),
             None,
             None,
             subtract_bins(self.bins, before.bins),
@@ -158,7 +157,7 @@ def percentile_of_bins(figures: Figures, percentile: float) -> float | None:
     for one in ordered:
         if below + one.number >= wanted:
             low, high = _ends(one, figures)
-            return low + (high - low) * max(0.0, (wanted - below) / one.number)
+            return between(low, high, max(0.0, (wanted - below) / one.number))
         below += one.number
     return _ends(ordered[-1], figures)[1]
 

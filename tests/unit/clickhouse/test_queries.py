@@ -9,13 +9,14 @@ import pytest
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.store.clickhouse import call_table
 from heddle.store.control.feedback import SPANS, STRUCTURES, feedback
-from heddle.wire import jsontext, refs
+from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallsQuery, End, Filter, SortTerm, Start
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
 from tests.support.queried_calls import PROJECT, Asked, asked, listed, reads_of, written
 from tests.support.selection import examples, with_breadth
 from tests.support.two_stores import TwoStores, in_both
+from tests.support.written_calls import INSTANTS
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SEEDS = range(1, 41) if SOAK else range(1, 3)
@@ -155,5 +156,19 @@ def test_feedback_refs_and_what_is_computed_choose_the_same_calls(
         monkeypatch.setattr(call_table, "_MAX_BYTES", 20)
         with pytest.raises(InvalidRequest, match="too complex"):
             await listed(reads[1], some)
+
+    in_both(tmp_path, work)
+
+
+def test_instants_of_any_year_are_spelled_as_answers_show_them(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        starts = [Start(PROJECT, f"c{n}", "t", "op", at, "{}", "{}", "ada") for n, at in enumerate(INSTANTS)]
+        await stores.write(starts, [])
+        spelled = {"$convert": {"input": field("started_at"), "to": "string"}}
+        for each in (stores.sqlite.calls, reads_of(stores)):
+            for number, at in enumerate(INSTANTS):
+                query = parse_query({"$expr": {"$eq": [spelled, {"$literal": times.to_iso(at)}]}})
+                found = await listed(each, CallsQuery(PROJECT, query=query))
+                assert [row.id for row in found] == [f"c{number}"], (times.to_iso(at), each)
 
     in_both(tmp_path, work)

@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest
 from heddle.store.control.redaction import RedactedRepository
 from heddle.store.control.repository import Key, Mapped, Prepared, Upsert, metadata, writes
-from heddle.store.control.row_queries import Listed
+from heddle.store.control.row_queries import Listed, Sum
 from heddle.wire import times
 from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import UniformRun
+from heddle.wire.means import bounded
 from heddle.wire.metric_series import (
     RESOLUTION,
     Figures,
@@ -155,7 +156,7 @@ class MetricSeries(RedactedRepository):
                     SeriesPoint(
                         row[0],
                         run.first + row[1],
-                        Figures(row[2], row[3] or 0.0, row[4], row[5], _bins(row[6] if with_bins else None)),
+                        Figures(row[2], bounded(row[3] or 0.0), row[4], row[5], _bins(row[6] if with_bins else None)),
                     )
                     for row in connection.execute(query)
                 ]
@@ -192,7 +193,7 @@ def _over_run(project: str, series: Sequence[str], run: UniformRun, with_bins: b
     mine = (_p.project == project, Listed(_p.series, series), _p.at >= run.lower, _p.at < run.upper)
     if with_bins:
         return sa.select(_p.series, bucket, _p.count, _p.total, _p.low, _p.high, _p.bins).where(*mine)
-    sums = (sa.cast(sa.func.sum(_p.count), sa.BigInteger), sa.func.sum(_p.total))
+    sums = (sa.cast(sa.func.sum(_p.count), sa.BigInteger), Sum(_p.total))
     return (
         sa.select(_p.series, bucket.label("bucket"), *sums, sa.func.min(_p.low), sa.func.max(_p.high))
         .where(*mine)

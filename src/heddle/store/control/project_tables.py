@@ -32,7 +32,7 @@ from heddle.store.control.projects import projects, runtimes
 from heddle.store.control.redaction import rejections
 from heddle.store.control.repository import begins_with
 from heddle.store.control.responses import conversation_items, conversations, responses
-from heddle.store.control.row_queries import JsonRead, Listed
+from heddle.store.control.row_queries import Ending, JsonRead, Listed
 from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import train_events, train_jobs
@@ -284,7 +284,7 @@ PROJECT_TABLES: tuple[ProjectTable, ...] = (
         ),
         stays="what they say is in the calls that they joined",
         thread=lambda project, name: sa.and_(
-            _l.project == project, sa.or_(_l.owner == name, _l.owner.endswith(f".{name}", autoescape=True))
+            _l.project == project, sa.or_(_l.owner == name, Ending(_l.owner, f".{name}"))
         ),
         user=_named(_l.user),
     ),

@@ -383,19 +383,6 @@ class Upsert:
         return str(compiled), compiled.positional
 
 
-_MARK = "\U0010ffff"
-"""No character of any text, by the Unicode standard; one that comes all the same is written as two, too."""
-
-
-def dump_list(items: Sequence[str | int | float]) -> str:
-    """Texts or numbers as JSON for `Dialect.listed`: no database reads a zero character out of JSON as it is."""
-    text = orjson.dumps(items).decode()
-    if "\\u0000" not in text and _MARK not in text:
-        return text
-    marked = [item.replace(_MARK, f"{_MARK}1").replace("\0", f"{_MARK}0") for item in items if isinstance(item, str)]
-    return orjson.dumps(marked).decode()
-
-
 class Prepared:
     """A statement whose bound parameters are given by name at each run; a list of texts is bound for `Listed`."""
 
@@ -406,7 +393,7 @@ class Prepared:
     def __call__(self, connection: sa.Connection, **values: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Run the statement."""
         text, positions, fixed = self._compiled(connection.dialect.name)
-        lists = {name: dump_list(value) for name, value in values.items() if isinstance(value, list)}
+        lists = {name: jsontext.dump_list(value) for name, value in values.items() if isinstance(value, list)}
         held = {**fixed, **values, **lists}
         if positions is None:
             return connection.exec_driver_sql(text, held)

@@ -14,11 +14,12 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.repository import Executor, dump_list
+from heddle.store.control.repository import Executor
 from heddle.store.query.compiler import STRUCTURES, Compiler, Dialect, JsonValue, Kind, Value, contained
 from heddle.store.query.postgresql import PostgresDialect
 from heddle.store.query.sqlite import SqliteDialect
 from heddle.wire import times
+from heddle.wire.jsontext import dump_list
 from heddle.wire.query import And, Compare, Field, In, Literal, Operand, Operation, Or, fields, split_path
 
 Expression = sa.ColumnElement[Any]
@@ -101,6 +102,22 @@ class Containing(Condition):
         self.sources = whole, sa.literal(part, sa.Text())
 
 
+class Ending(Condition):
+    """True when a text ends with another, which is not empty."""
+
+    inherit_cache = False
+
+    def __init__(self, whole: Expression, end: str) -> None:
+        def write(dialect: Dialect, whole: str, written: str) -> str:
+            if isinstance(dialect, PostgresDialect):
+                return f"(right({whole}, length({written})) = {written})"
+            # LIKE takes no notice of case on SQLite, and texts are counted up to a zero character.
+            return f"(substr(CAST({whole} AS BLOB), -{len(end.encode())}) = CAST({written} AS BLOB))"
+
+        self.write: Callable[..., str] = write
+        self.sources = whole, sa.literal(end, sa.Text())
+
+
 class Listed(Condition):
     """True when a value is one of many; they travel as one parameter, however many they are.
 
@@ -139,6 +156,23 @@ class DistinctList(Written):
             return f"json_agg(DISTINCT {text})::text" if is_postgres else f"json_group_array(DISTINCT {text})"
 
         super().__init__(write, text, kind=sa.Text())
+
+
+class Sum(Written):
+    """Aggregate: the sum of floating-point numbers, infinite beyond the largest of them; null without any.
+
+    With `is_mean`, the sum by their count.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, number: Expression, is_mean: bool = False) -> None:
+        def write(dialect: Dialect, number: str) -> str:
+            if not isinstance(dialect, PostgresDialect):
+                return f"avg({number})" if is_mean else f"sum({number})"
+            return f"(heddle_sum({number})" + (f" / nullif(count({number}), 0))" if is_mean else ")")
+
+        super().__init__(write, number, kind=sa.Float())
 
 
 class Whole(Written):
@@ -197,8 +231,9 @@ class _Bound:
 
 @compiles(Written)
 @compiles(Containing)
+@compiles(Ending)
 @compiles(Listed)
-def _written(element: Written | Containing | Listed, compiler: SQLCompiler, **options: Any) -> str:
+def _written(element: Written | Containing | Ending | Listed, compiler: SQLCompiler, **options: Any) -> str:
     dialect = _Bound(compiler, options).dialect()
     return element.write(dialect, *(compiler.process(source, **options) for source in element.sources))
 

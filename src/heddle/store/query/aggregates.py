@@ -81,7 +81,8 @@ def key_of(table: CallTable, split: Split, model: str) -> str:
 def _number_of(table: CallTable, path: str) -> str:
     value = table.resolve(path)
     if value.kind in (Kind.NUMBER, Kind.INSTANT):
-        return value.sql or "NULL"
+        # Whole numbers of more than 64 bits would be refused by SQLite, and other numbers in ClickHouse.
+        return table.dialect.as_double(value.sql or "NULL")
     readings = [
         table.dialect.reread(value.sql or "''", reading) if value.json is None else value.json.read(reading)
         for reading in ("double", "boolean")

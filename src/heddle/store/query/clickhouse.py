@@ -7,6 +7,7 @@ written and computed once however often an expression looks at it.
 from collections.abc import Callable, Sequence
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind, balanced
+from heddle.wire import times
 from heddle.wire.jsontypes import is_index
 
 Bind = Callable[[str], str]
@@ -32,6 +33,18 @@ _READ_BACK += [(_POINT, ".")]
 _REWRITTEN = "[[:,]-?[0-9]+(?:[.]0\\\\b|[.]?[0-9]*e|[0-9]{18})"
 _EXACT = "9223372036854774784.0"
 """The largest float below 2^63: integers up to it are read exactly, those beyond as floats."""
+
+
+_CYCLE = 146_097 * times.DAY
+"""After so many days (400 years) the calendar is the same."""
+_CYCLES = f"intDiv(v - positiveModulo(v + 2208988800000000, {_CYCLE}) + 2208988800000000, {_CYCLE})"
+"""How many of them an instant is before or after the years 1900 to 2299, which are all that ClickHouse knows."""
+_KNOWN = f"fromUnixTimestamp64Micro(v - {_CYCLES} * {_CYCLE} - positiveModulo(v, {times.SECOND}), 'UTC')"
+_INSTANT = (
+    f"concat(leftPad(toString(toYear({_KNOWN}) + 400 * {_CYCLES}), 4, '0'), "
+    f"formatDateTime({_KNOWN}, '-%m-%dT%H:%i:%S'), "
+    f"'.', leftPad(toString(positiveModulo(v, {times.SECOND})), 6, '0'), 'Z')"
+)
 
 
 def once(source: str, name: str, expression: str) -> str:
@@ -170,7 +183,7 @@ class ClickhouseDialect(Dialect):
 
     def spelled(self, number: str, kind: Kind) -> str:
         if kind is Kind.INSTANT:
-            return f"formatDateTime(fromUnixTimestamp64Micro({number}, 'UTC'), '%Y-%m-%dT%H:%i:%S.%fZ')"
+            return once(number, "v", _INSTANT)
         return f"toString({number})"
 
     def lowered(self, text: str, is_ascii: bool) -> str:

@@ -3,9 +3,11 @@
 import re
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind
+from heddle.wire import times
 
 _ODD_INDEX = re.compile(r"(\s+[+-]?|[+-])\d+$")
 """What PostgreSQL takes for a place in a list and the query language for a key."""
+_OF_DAY = f"mod(mod(w.v, {times.DAY}) + {times.DAY}, {times.DAY})"
 _LOWER = 'lower({} COLLATE "und-x-icu")'
 
 
@@ -27,8 +29,11 @@ class PostgresDialect(Dialect):
 
     def spelled(self, number: str, kind: Kind) -> str:
         if kind is Kind.INSTANT:
-            form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
-            return f"to_char(to_timestamp(({number})::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
+            # Days and the rest apart: a number of seconds is floating point, which does not hold all microseconds.
+            days, rest = f"((w.v - {_OF_DAY}) / {times.DAY})::int", f"{_OF_DAY} * interval '1 microsecond'"
+            at = f"timestamp '1970-01-01' + {days} * interval '1 day' + {rest}"
+            text = f"""to_char({at}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+            return f"(SELECT {text} FROM (SELECT ({number})::bigint AS v OFFSET 0) AS w)"
         as_float = "pg_typeof(w.v)::text = 'double precision' THEN heddle_spelled(w.v::double precision)"
         text = f"CASE WHEN {as_float} ELSE heddle_spelled(w.v::numeric) END"
         # Without OFFSET the planner would write the number into each of its places, which multiplies where these nest.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind
+from heddle.wire.jsontext import dump_list
 from heddle.wire.jsontypes import is_index
 from heddle.wire.query import Scalar
 
@@ -155,6 +156,11 @@ _READINGS: dict[str, tuple[Callable[[str, str], str], str]] = {
 _REREADINGS = {"integer": _integer_of_text, "double": _double_of_text, "boolean": _bool_of_text}
 
 
+_MOST_NAMED = 1000
+_IN_LISTS: dict[type, str] = {str: LISTED_TEXT, int: "value"}
+"""How items of a JSON list are read, by the type of all of them; SQLite may read a float as one next to it."""
+
+
 @dataclass(slots=True)
 class Parameters:
     """The constants of a statement by name: `given` is what it is run with (names that it lacks do no harm)."""
@@ -167,6 +173,9 @@ class Parameters:
         return f":{name}"
 
     def values(self, values: Sequence[str | int | float]) -> str:
+        # SQLite compares each name with all before it, and takes 32,766 of them where it is built as usual.
+        if len(values) > _MOST_NAMED and len(kinds := set(map(type, values))) == 1 and kinds <= _IN_LISTS.keys():
+            return f"(SELECT {_IN_LISTS[kinds.pop()]} FROM json_each({self.value(dump_list(values))}))"
         return f"({', '.join(map(self.value, values))})"
 
 
@@ -189,8 +198,9 @@ class SqliteDialect(Dialect):
         text = "CASE WHEN typeof(w.v) = 'real' AND w.v = round(w.v) THEN printf('%.0f', w.v)"
         text += " ELSE CAST(w.v AS TEXT) END"
         if kind is Kind.INSTANT:
-            seconds = "strftime('%Y-%m-%dT%H:%M:%S', w.v / 1000000, 'unixepoch')"
-            text = f"{seconds} || printf('.%06dZ', w.v % 1000000)"
+            rest = "((w.v % 1000000 + 1000000) % 1000000)"
+            seconds = f"strftime('%Y-%m-%dT%H:%M:%S', (w.v - {rest}) / 1000000, 'unixepoch')"
+            text = f"{seconds} || printf('.%06dZ', {rest})"
         return _once(text, number)
 
     def lowered(self, text: str, is_ascii: bool) -> str:

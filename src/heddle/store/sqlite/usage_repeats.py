@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.store.control.repository import dump_list
 from heddle.store.query.sqlite import LISTED_TEXT
 from heddle.store.sqlite import blocks
 from heddle.store.sqlite.names import Names
 from heddle.wire.batched import group_pairs
 from heddle.wire.calls import End, Start
+from heddle.wire.jsontext import dump_list
 
 DEEPEST = 100
 """Levels that are looked through, up and down; also the end of parents that go in a circle."""

@@ -34,6 +34,7 @@ from heddle.wire.aggregates import CallAggregate, Measure, Value
 from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import CallConditions, CallsQuery, Filter, UniformRun
+from heddle.wire.means import mean
 from heddle.wire.query import parse_query
 
 Metric = Literal["count", "error_share", "cost", "p95_latency_ms", "score"]
@@ -273,7 +274,7 @@ async def _measure_score(store: Store, query: CallsQuery, rule: AlertRule, windo
     if query.filter != Filter() or query.query is not None:
         chosen = await _find_chosen(store, query, [ref for ref, _ in given])
         given = [item for item in given if item[0] in chosen]
-    return Measurement(sum(number for _, number in given) / len(given) if given else None, len(given))
+    return Measurement(mean(number for _, number in given) if given else None, len(given))
 
 
 async def _find_chosen(store: Store, query: CallsQuery, targets: Sequence[str]) -> set[str]:

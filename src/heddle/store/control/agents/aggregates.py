@@ -179,7 +179,11 @@ class AgentAggregates(Repository):
         index: Expression = sa.literal(0)
         if high > low:
             width = sa.literal(_width(low, high, bins), sa.Float())
-            place = Whole((number - low) / width if math.isfinite(high - low) else number / width - low / width)
+            if math.isfinite(high - low):
+                # Divided by the width, what is near the lower bound could be too small a number for PostgreSQL.
+                place: Expression = sa.case((number - low < width, 0), else_=Whole((number - low) / width))
+            else:
+                place = Whole(sa.case((sa.func.abs(number) < 1, 0.0), else_=number) / width - low / width)
             index = sa.case((place >= bins, bins - 1), else_=place)
         inside = sa.and_(within, number.is_not(None), number >= low, number <= high)
         counted = SpanAggregate(request.filter, (*request.measures, Measure("count")))

@@ -24,7 +24,15 @@ from heddle.store.control.agents.table import (
     agent_spans,
 )
 from heddle.store.control.costs import PriceRow
-from heddle.store.control.row_queries import Column, DistinctList, Expression, JsonRead, Listed, QueryCondition
+from heddle.store.control.row_queries import (
+    Column,
+    DistinctList,
+    Expression,
+    JsonRead,
+    Listed,
+    QueryCondition,
+    Sum,
+)
 from heddle.store.query.compiler import Kind
 from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.query import (
@@ -217,8 +225,8 @@ class Fields:
             added = taken if name == "avg" else value.summed if kept is None else sa.case((kept, value.summed))
             # As floating point: sums of whole numbers would fail beyond 64 bits.
             added = sa.cast(added, sa.Float())
-            total = sa.func.coalesce(sa.func.sum(added), 0) if name == "total" else getattr(sa.func, name)(added)
-            return Typed(total, NUMBER)
+            total = Sum(added, is_mean=name == "avg")
+            return Typed(sa.func.coalesce(total, 0) if name == "total" else total, NUMBER)
         return Typed(getattr(sa.func, name)(taken), value.type)
 
     def having(self, filters: Sequence[GroupFilter]) -> list[Expression]:
