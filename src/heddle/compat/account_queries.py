@@ -5,13 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from graphql.error import GraphQLSyntaxError
-from graphql.language import (
-    FieldNode,
-    OperationDefinitionNode,
-    OperationType,
-    SelectionSetNode,
-    parse,
-)
+from graphql.language import FieldNode, OperationDefinitionNode, OperationType, SelectionSetNode, parse
 from graphql.utilities import value_from_ast_untyped
 
 from heddle.auth import Caller, Scope

@@ -17,17 +17,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
 from heddle.auth import Scope
-from heddle.compat.langfuse.access import (
-    API,
-    REFUSING,
-    Limit,
-    OfProject,
-    OfProjectStore,
-    Page,
-    cut,
-    meta,
-    object_id,
-)
+from heddle.compat.langfuse.access import API, REFUSING, Limit, OfProject, OfProjectStore, Page, cut, meta, object_id
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.routing import RequestModel, answer, group
 from heddle.store.control.object_labels import LATEST

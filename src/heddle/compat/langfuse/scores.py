@@ -12,16 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, TypeAdapter
 
-from heddle.compat.langfuse.access import (
-    API,
-    REFUSING,
-    Limit,
-    Page,
-    answer_with,
-    body_api,
-    meta,
-    to_cursor,
-)
+from heddle.compat.langfuse.access import API, REFUSING, Limit, Page, answer_with, body_api, meta, to_cursor
 from heddle.compat.langfuse.stored_scores import (
     FIELDS,
     OF_TEXT,

@@ -8,12 +8,7 @@ import orjson
 from fastapi import Depends
 
 from heddle.auth import Scope
-from heddle.compat.langfuse.access import (
-    Conditions,
-    OfProject,
-    OfProjectStore,
-    object_id,
-)
+from heddle.compat.langfuse.access import Conditions, OfProject, OfProjectStore, object_id
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.trace.feedback.models import RUNNABLE, FeedbackCreateReq

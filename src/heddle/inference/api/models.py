@@ -10,15 +10,7 @@ from pydantic import ConfigDict
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.description import body_schema
-from heddle.http.routing import (
-    BearerAdmin,
-    BearerReader,
-    SettingsDep,
-    StoreDep,
-    answer,
-    group,
-    validate_body,
-)
+from heddle.http.routing import BearerAdmin, BearerReader, SettingsDep, StoreDep, answer, group, validate_body
 from heddle.inference.adapters import AdapterRoots, Address, Version, check_reach
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.served_model import ServedModel

@@ -15,16 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.errors import Unavailable
-from heddle.store.control.repository import (
-    NOTHING,
-    Executor,
-    Instance,
-    Key,
-    Mapped,
-    Question,
-    Repository,
-    set_values,
-)
+from heddle.store.control.repository import NOTHING, Executor, Instance, Key, Mapped, Question, Repository, set_values
 
 SECOND = 1_000_000
 

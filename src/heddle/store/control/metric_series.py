@@ -16,15 +16,7 @@ from heddle.wire import times
 from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import UniformRun
 from heddle.wire.means import bounded
-from heddle.wire.metric_series import (
-    RESOLUTION,
-    Figures,
-    MetricKind,
-    Sample,
-    Series,
-    dump_bins,
-    load_bins,
-)
+from heddle.wire.metric_series import RESOLUTION, Figures, MetricKind, Sample, Series, dump_bins, load_bins
 from heddle.wire.redaction import Redactor
 
 

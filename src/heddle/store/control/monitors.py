@@ -9,16 +9,7 @@ import sqlalchemy as sa
 
 from heddle.errors import Busy
 from heddle.store.control.audit import audit
-from heddle.store.control.coordination import (
-    MONITORS,
-    NO_LEASE,
-    NOW,
-    QUEUED,
-    RUNNING,
-    JobQueue,
-    changes_of,
-    is_others,
-)
+from heddle.store.control.coordination import MONITORS, NO_LEASE, NOW, QUEUED, RUNNING, JobQueue, changes_of, is_others
 from heddle.store.control.pending_calls import ended_calls
 from heddle.store.control.repository import Integer, Key, Mapped, Question, Repository, writes
 

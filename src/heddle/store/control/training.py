@@ -11,14 +11,7 @@ from typing import Any, NotRequired, TypedDict
 import sqlalchemy as sa
 
 from heddle.errors import Busy, HeddleError, NotFound
-from heddle.store.control.coordination import (
-    NO_LEASE,
-    QUEUED,
-    RUNNING,
-    SUCCEEDED,
-    JobQueue,
-    database_time,
-)
+from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue, database_time
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Unique, reads, writes
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json

@@ -15,14 +15,7 @@ from heddle.store.sqlite.names import NameReader
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, AggregateRow, CallAggregate, Measure
 from heddle.wire.buckets import pieces
-from heddle.wire.calls import (
-    ERROR,
-    PLAIN_KIND,
-    ModelUsage,
-    OpActivity,
-    ProjectActivity,
-    UniformRun,
-)
+from heddle.wire.calls import ERROR, PLAIN_KIND, ModelUsage, OpActivity, ProjectActivity, UniformRun
 from heddle.wire.inference import PriceChanges
 
 _KEYS = {"op": "c.op", "user": "c.user", "model": "u.model", "thread_id": "c.thread_id"}

@@ -9,14 +9,7 @@ from pydantic import Field, model_validator
 
 from heddle.http.routing import ProjectReq, RequestModel
 from heddle.store.control.agents.aggregates import COST_SUMS, LISTS, SUMS
-from heddle.store.control.agents.fields import (
-    AGGREGATIONS,
-    CUSTOM_TYPES,
-    DERIVED,
-    NUMBER,
-    GroupFilter,
-    column_name,
-)
+from heddle.store.control.agents.fields import AGGREGATIONS, CUSTOM_TYPES, DERIVED, NUMBER, GroupFilter, column_name
 from heddle.store.control.row_queries import Sort
 from heddle.trace.agents.responses import AgentSpanStatsColumn
 from heddle.wire import times

@@ -9,15 +9,7 @@ from fastapi import Header, Query, Request, Response
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound, ValidationFailed
 from heddle.http.description import body_schema
-from heddle.http.routing import (
-    BearerDeleter,
-    BearerReader,
-    BearerWriter,
-    answer,
-    group,
-    off_loop,
-    validate_body,
-)
+from heddle.http.routing import BearerDeleter, BearerReader, BearerWriter, answer, group, off_loop, validate_body
 from heddle.http.signing import Download, Signer, check_address
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
@@ -47,14 +39,7 @@ from heddle.training.tinker.schemas import (
     SessionId,
     TinkerPath,
 )
-from heddle.training.tinker.service import (
-    SCHEME,
-    UNNAMED,
-    Tinker,
-    TinkerDep,
-    names_of,
-    step_folder,
-)
+from heddle.training.tinker.service import SCHEME, UNNAMED, Tinker, TinkerDep, names_of, step_folder
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.otlp import PROTOBUF, Malformed

@@ -24,15 +24,7 @@ from heddle.store.control.agents.table import (
     agent_spans,
 )
 from heddle.store.control.costs import PriceRow
-from heddle.store.control.row_queries import (
-    Column,
-    DistinctList,
-    Expression,
-    JsonRead,
-    Listed,
-    QueryCondition,
-    Sum,
-)
+from heddle.store.control.row_queries import Column, DistinctList, Expression, JsonRead, Listed, QueryCondition, Sum
 from heddle.store.query.compiler import Kind
 from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.query import (

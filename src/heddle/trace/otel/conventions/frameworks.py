@@ -1,13 +1,6 @@
 """Frameworks with own conventions: Vercel AI SDK, Mastra, LiveKit, Pipecat, AG2, VoltAgent, Spring AI, and others."""
 
-from heddle.trace.otel.conventions.convention import (
-    OPERATIONS,
-    Convention,
-    offer,
-    to_count,
-    to_json_text,
-    to_text,
-)
+from heddle.trace.otel.conventions.convention import OPERATIONS, Convention, offer, to_count, to_json_text, to_text
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.conversation.messages import message, messages_of, read_answer, read_request, text_message
 from heddle.wire.conversation.parts import (

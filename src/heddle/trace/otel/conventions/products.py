@@ -19,15 +19,7 @@ from heddle.trace.otel.conventions.convention import (
 from heddle.trace.otel.conventions.genai import read_events
 from heddle.trace.otel.span import FAILED, OtelSpan, status_name
 from heddle.wire.conversation.messages import join_calls, message, messages_of, read_answer, read_request, text_message
-from heddle.wire.conversation.parts import (
-    as_list,
-    as_object,
-    as_text,
-    call_part,
-    objects,
-    parse_json,
-    result_part,
-)
+from heddle.wire.conversation.parts import as_list, as_object, as_text, call_part, objects, parse_json, result_part
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
