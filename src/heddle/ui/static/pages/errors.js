@@ -35,7 +35,7 @@ export default function Errors() {
   return page({ title: "Errors", extra: count, actions: timeRangePicker(RANGE) }, [
     h("div.bar-of-tools", segments("Order", ORDERS, order, (name) => setQuery({ sort: name === "calls" ? null : name })),
       h("span.grow"), h("a", { href: () => link("/traces", { status: "error", ...sameRange(range.value) }) }, "All failed calls")),
-    () => (isMissing() ? notFound() : null),
+    () => (isMissing() ? notFound(groups.value.length > 0) : null),
     () => {
       if (state.error.value) return failure(state.error.value, state.reload);
       if (!state.data.value) return skeleton(8);
@@ -89,9 +89,9 @@ const runner = (group, { range, state }) => async (action) =>
   (await import("./errors_group.js")).run(action, group, range.peek(), state.reload);
 
 /** The address names a group that is not in the list: an old link, or another time range. */
-function notFound() {
-  return h("p.actions", { role: "alert" }, h("span", "The error of this address is not in the list below."), showAll(),
-    button("Close", () => setQuery({ show: null }), { kind: "quiet" }));
+function notFound(isListed) {
+  return h("div.bar-of-tools", { role: "alert" }, h("span", "The error of this link is not in the list below."),
+    isListed && showAll(), button("Close", () => setQuery({ show: null }), { kind: "quiet" }));
 }
 
 const showAll = () => button("Show all time", () => setQuery({ t: "all", t0: null, t1: null }));
