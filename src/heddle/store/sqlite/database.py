@@ -39,7 +39,7 @@ _DAMAGED = (_NO_TEXT, "malformed JSON")
 
 @dataclass(slots=True)
 class Session:
-    """A connection for one thread at a time: raw for the call tables, wrapped for the control tables (one transaction)."""
+    """A connection of one thread at a time: raw for the call tables, wrapped for control tables (one transaction)."""
 
     raw: sqlite3.Connection
     control: sa.Connection
