@@ -15,7 +15,7 @@ from heddle.store.control.keys import KeyRow, Keys, Sessions
 from heddle.wire import refs, times
 from heddle.wire.keys import ADDRESS as ADDRESS
 from heddle.wire.keys import ROLES as ROLES
-from heddle.wire.keys import Authority, show_scopes
+from heddle.wire.keys import Authority, read_grants, show_scopes
 from heddle.wire.keys import Grant as Grant
 from heddle.wire.keys import Scope as Scope
 from heddle.wire.keys import hash_key as hash_key
@@ -64,8 +64,7 @@ class Caller:
     def from_json(cls, told: Mapping[str, Any]) -> "Caller":
         """What `to_json` made, or an earlier version, whose `write` included deletion."""
         if "grants" in told:
-            grants = tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told["grants"])
-            return cls(told["user"], grants, told["key_id"])
+            return cls(told["user"], read_grants(told["grants"]), told["key_id"])
         scopes = frozenset(map(Scope, told["scopes"]))
         scopes |= {Scope.ANNOTATE, Scope.DELETE} if Scope.WRITE in scopes else frozenset()
         return cls(told["user"], (Grant(told["project"] or told["entity"] or "", scopes),), told["key_id"])

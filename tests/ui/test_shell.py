@@ -226,3 +226,41 @@ def test_what_a_page_is_made_of_is_small() -> None:
         styles = [name.replace(".js", ".css") for name in modules if name.replace(".js", ".css") in sizes]
         weights[page] = frame + sum(sizes[name] for name in {*modules, *styles} - {"app.css"})
     assert {page: weight for page, weight in weights.items() if weight > 137 * 1024} == {}
+
+
+TABLES = """async (module) => {
+    const { table } = await import(module);
+    const [opened, chosen] = [[], []];
+    globalThis.open = (...given) => { opened.push(given); };
+    const cellOf = (more) => {
+        const made = table({ label: "Rows", keyboard: false, rows: () => ["one"], key: (row) => row,
+            columns: () => [{ key: "name", label: "Name", render: (row) => row }], ...more });
+        document.body.append(made);
+        return made.querySelector("tbody td");
+    };
+    cellOf({ href: () => null }).dispatchEvent(new MouseEvent("auxclick", { button: 1, bubbles: true }));
+    const pressed = new MouseEvent("click", { ctrlKey: true, bubbles: true });
+    cellOf({ onopen: (row) => { chosen.push(row); } }).dispatchEvent(pressed);
+    return [opened, chosen];
+}"""
+
+LATER = """async (module) => {
+    const { later } = await import(module);
+    let loads = 0;
+    const load = () => (++loads === 1 ? Promise.reject(new Error("lost")) : Promise.resolve({}));
+    const content = later(load, () => "there");
+    for (let turn = 0; turn < 5; turn++) await null;
+    content().querySelector("button").click();
+    for (let turn = 0; turn < 5; turn++) await null;
+    dispatchEvent(new Event("heddle:retry"));
+    return [loads, content()()];
+}"""
+
+
+def test_parts_of_pages_do_what_they_say(page: Page, project: str) -> None:
+    """A row without an address opens no empty tab; what came when it was tried again is not loaded once more."""
+    page.goto(f"/{project}/weave/settings")
+    script = page.locator("script[src]").get_attribute("src")
+    assert script is not None
+    assert page.evaluate(TABLES, script.replace("app.js", "lib/table.js")) == [[], ["one"]]
+    assert page.evaluate(LATER, script.replace("app.js", "lib/parts.js")) == [2, "there"]

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.support.rl import Trainer
 from tests.support.server import HeddleProcess
 from tests.support.tinker_run import TinkerRun
-from tests.ui.support import keep_screen, look
+from tests.ui.support import Watched, keep_screen, look
 
 LONG = "a-learner-with-a-name-that-goes-on-and-on-and-on-until-the-table-must-cut-it-off"
 STEPS = 3
@@ -88,6 +88,21 @@ def test_a_job_shows_how_it_learned(page: Page, lab: dict[str, Any]) -> None:
     page.get_by_role("tab", name="Job").click()
     expect(page.get_by_text("sapo, temperature_pos 2, temperature_neg 1.05")).to_be_visible()
     expect(page.get_by_text("at most 4 steps old")).to_be_visible()
+
+
+def test_a_run_whose_events_are_refused_is_read_again_and_its_page_stays(
+    page: Page, lab: dict[str, Any], watched: Watched
+) -> None:
+    watched.allow("429")
+    page.route(re.compile("/live"), lambda route: route.fulfill(status=429, json={"reason": "Too many streams"}))
+    is_run = re.compile("/_ui/api/training/runs/[^/]+$")
+    page.goto(f"/{lab['project']}/weave/training/{lab['second'].model['id']}")
+    tab = page.get_by_role("tab", name="Job")
+    tab.evaluate("tab => { tab.dataset.kept = 'yes' }")
+    for _ in range(2):
+        with page.expect_response(is_run):
+            pass
+    expect(tab).to_have_attribute("data-kept", "yes")
 
 
 def test_a_run_of_tinkers_protocol_has_its_page(page: Page, project: str, server: HeddleProcess) -> None:

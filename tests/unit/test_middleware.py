@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from heddle.auth import check_origin, public_address
 from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
 from heddle.http.bodies import Decoder
-from heddle.http.middleware import MULTIPART_SLACK, body_limit
+from heddle.http.middleware import MULTIPART_SLACK, body_limit, client_prefix
 from heddle.settings import Settings
 from tests.support import attacks
 
@@ -37,6 +37,28 @@ SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_
 )
 def test_each_kind_of_route_has_its_limit(path: str, limit: tuple[str, int, int]) -> None:
     assert body_limit(path, SETTINGS) == limit
+
+
+@pytest.mark.parametrize(
+    ("request_line", "prefix"),
+    [
+        ("POST /traces/call/start", "/traces"),
+        ("GET /openai/v1/models", "/openai"),
+        ("GET /openai/health", ""),
+        ("GET /traces/own/weave/calls", ""),
+        ("HEAD /openai/v1/weave", ""),
+        ("GET /openai/v1/r/call/x", ""),
+        # Entities and objects may have the names of parts of those addresses.
+        ("POST /traces/v2/weave/own/call/start", "/traces"),
+        ("GET /traces/v2/weave/own/ops", "/traces"),
+        ("GET /traces/v2/r/own/ops", "/traces"),
+        ("PUT /traces/objs/weave/aliases", "/traces"),
+        ("PUT /traces/objs/r/versions/x/tags", "/traces"),
+    ],
+)
+def test_what_clients_put_in_front_of_routes_is_no_project(request_line: str, prefix: str) -> None:
+    method, _, path = request_line.partition(" ")
+    assert client_prefix({"method": method, "path": path}) == prefix
 
 
 def raw_deflate(data: bytes) -> bytes:

@@ -33,6 +33,8 @@ access = logging.getLogger("heddle.access")
 
 _PREFIXES = (("/traces", "/"), ("/openai", "/v1/"))
 """What weave, and the SDKs of Groq and Azure, put in front of a path, and how the rest begins."""
+_PAGE = re.compile(r"/[^/]+/(?!v2/)[^/]+/(weave|r/call)(/|$)")
+"""Pages of a project; below `/v2` entities and projects may have the same names as the parts of their addresses."""
 FOR_EVER = b"public, max-age=31536000, immutable"
 """The Cache-Control of an answer whose address changes with its content."""
 CLIENT_GONE = 499
@@ -174,9 +176,10 @@ class RootPath:
         await self._app(scope, receive, send)
 
 
-def client_prefix(path: str) -> str:
+def client_prefix(scope: Scope) -> str:
     """What a client put in front of the path of a route; empty for most, and for pages of projects."""
-    if path.split("/")[3:4] in (["weave"], ["r"]):
+    path: str = scope["path"]
+    if scope["method"] in ("GET", "HEAD") and _PAGE.match(path):
         return ""
     return next((prefix for prefix, rest in _PREFIXES if f"{path}/".startswith(prefix + rest)), "")
 
@@ -218,7 +221,7 @@ class _Exchange:
         self.state: ServerState = scope["app"].state.services
         self.method: str = scope["method"]
         self.is_head = self.method == "HEAD"
-        if prefix := client_prefix(scope["path"]):
+        if prefix := client_prefix(scope):
             scope = strip_prefix(scope, prefix)
         # Routes answer it as GET; the server that sends the answer keeps its own scope.
         self.scope = scope = {**scope, "method": "GET"} if self.is_head else scope

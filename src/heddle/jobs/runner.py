@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
 FindProblems = Callable[[Collection[Authority]], Awaitable[dict[Authority, str]]]
-"""Says why work must not go on, of what it was started with."""
+"""Says why work must not go on, by what it was started with."""
 Ts = TypeVarTuple("Ts")
 
 

@@ -41,8 +41,21 @@ _SHAPES = {Kind.TEXTS: TEXTS, Kind.TEXT_MAP: TEXT_MAP, Kind.NUMBER_MAP: NUMBER_M
 
 
 def public_part(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is moved of a column that is not, as older versions read it, too."""
-    return {"caller": without_permissions(row)} if table == "eval_jobs" else {}
+    """What is moved of a column that is not moved whole, as older versions read it, too."""
+    if table == "eval_jobs":
+        return {"caller": without_permissions(row)}
+    if table == "train_jobs":
+        return {"config": _without_grants(row["config"])}
+    return {}
+
+
+def _without_grants(config: str) -> str:
+    """How a training job was asked for, without what the key of then allowed."""
+    with contextlib.suppress(ValueError):
+        told = jsontext.loads_text(config)
+        if isinstance(told, dict) and told.pop("grants", None) is not None:
+            return jsontext.dumps(told)
+    return config
 
 
 def without_permissions(row: Mapping[str, Any]) -> str:

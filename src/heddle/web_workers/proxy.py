@@ -173,8 +173,7 @@ class Fork:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        path: str = scope["path"]
-        path = path.removeprefix(client_prefix(path))
+        path: str = scope["path"].removeprefix(client_prefix(scope))
         is_local = scope["method"] == "POST" and (
             path in self._plain or any(pattern.match(path) for pattern in self._patterns)
         )

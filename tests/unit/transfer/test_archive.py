@@ -472,6 +472,14 @@ def test_what_a_killed_export_left_goes_with_the_next(tmp_path: Path, source: Pa
     assert found == {"source", "moved.heddle", *others, at_work.name, beside.name}
 
 
+@pytest.mark.parametrize("config", ['{"settings":{"seed":1}}', "[]", "no JSON"])
+def test_a_training_job_leaves_without_what_its_key_allowed(config: str) -> None:
+    """It names other projects, as that of other jobs does."""
+    assert schema.public_part("train_jobs", {"config": config}) == {"config": config}
+    told = config.replace("}}", '},"grants":[["other/project",["read"]]]}')
+    assert schema.public_part("train_jobs", {"config": told}) == {"config": config}
+
+
 def test_what_a_killed_import_left_is_written_anew_and_never_exported(tmp_path: Path, archive: Path) -> None:
     code = """if True:
         import asyncio, os, sys

@@ -39,7 +39,7 @@ _DAMAGED = (_NO_TEXT, "malformed JSON")
 
 @dataclass(slots=True)
 class Session:
-    """One thread's connection: raw for the call tables, and wrapped for the control tables (same transaction)."""
+    """A connection of one thread at a time: raw for the call tables, wrapped for control tables (one transaction)."""
 
     raw: sqlite3.Connection
     control: sa.Connection

@@ -212,19 +212,19 @@ export function skeleton(rows = 6) {
 export function later(load, show, rows = 4) {
   const content = signal(/** @type {any} */ (skeleton(rows)));
   let hasFailed = false;
-  const begin = () => load().then(
-    (module) => { content.value = () => untrack(() => show(module)); },
-    (error) => {
-      hasFailed = true;
-      awaitServer();
-      content.value = failure(error, begin);
-    },
-  );
-  begin();
-  const again = () => {
-    if (hasFailed) begin();
+  const begin = () => {
     hasFailed = false;
+    load().then(
+      (module) => { content.value = () => untrack(() => show(module)); },
+      (error) => {
+        hasFailed = true;
+        awaitServer();
+        content.value = failure(error, begin);
+      },
+    );
   };
+  begin();
+  const again = () => hasFailed && begin();
   addEventListener("heddle:retry", again);
   onCleanup(() => removeEventListener("heddle:retry", again));
   return () => content.value;

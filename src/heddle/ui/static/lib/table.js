@@ -21,7 +21,10 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
   const open = (row) => (onopen ? onopen(row) : href && location.assign !== undefined && clickLink(row));
   const linkOf = (name) => body.querySelector(`tr[data-key="${CSS.escape(String(name))}"] a[href]`);
   const clickLink = (row) => linkOf(key(row))?.click();
-  const openTab = (name) => href && globalThis.open(linkOf(name)?.href, "_blank");
+  const openTab = (name) => {
+    const anchor = href && linkOf(name);
+    if (anchor) globalThis.open(anchor.href, "_blank");
+  };
   const position = () => rows().findIndex((row) => key(row) === active.value);
   const move = (step) => {
     const list = rows();
@@ -55,7 +58,7 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
         onclick: (event) => {
           active.value = name;
           if (event.target.closest("a,button,input,label") || getSelection()?.toString()) return;
-          if (event.ctrlKey || event.metaKey || event.shiftKey) openTab(name);
+          if (href && (event.ctrlKey || event.metaKey || event.shiftKey)) openTab(name);
           else open(item.peek());
         },
         onauxclick: (event) => event.button === 1 && !event.target.closest("a,button,input,label") && openTab(name),

@@ -33,7 +33,14 @@ function show(first, reload) {
   const run = signal(first);
   const newest = computed(() => run.value.jobs.at(-1) ?? null);
   const chosen = computed(() => run.value.jobs.find(({ id }) => id === (query("job") ?? run.value.job)) ?? newest.value);
-  const stream = follow(run, reload);
+  const readAgain = () =>
+    get(path`/_ui/api/training/runs/${first.id}`).then(
+      (found) => {
+        run.value = found;
+      },
+      ({ status }) => [403, 404].includes(status) && reload(),
+    );
+  const stream = follow(run, readAgain);
   const events = resource(
     () => chosen.value && [chosen.value.id, chosen.value.state, chosen.value.gradient_steps],
     eventReader(),
