@@ -86,6 +86,7 @@ def test_named_targets_of_make_exist(name: str) -> None:
 
 
 OTHER_FLAGS = {
+    "--api-key",  # aiperf
     *("--enable-lora", "--runner"),  # vLLM
     *("--delete", "--max-restarts", "--values"),  # rsync, torchrun, helm
     *("--jobs", "--seconds", "--sizes"),  # the trainer, the tiny model, a benchmark
