@@ -23,6 +23,7 @@ import pytest
 
 from heddle.http.memory import collect_seldom
 from tests.support import scale, selection
+from tests.support.clickhouse import clickhouse_process
 from tests.support.forked_modules import address_of_modules, fork_modules
 from tests.support.postgres import postgres as postgres
 from tests.support.server import HeddleProcess
@@ -239,6 +240,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.skip(reason)
     data = tmp_path_factory.mktemp("heddle") / "data"
     with HeddleProcess(data, **scale.settings_of(kind, data)) as process:
+        if kind != "sqlite":
+            clickhouse_process().remove_old_parts_soon(process.settings["store"])
         yield process
 
 

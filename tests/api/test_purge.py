@@ -24,7 +24,6 @@ from heddle.inference.adapters import FILES, Address
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
-from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
 from heddle.store.control.erasure import SUBJECTS
 from heddle.store.control.inference import AdapterRow
 from heddle.store.integrity import SqliteIntegrity
@@ -320,14 +319,6 @@ def test_bad_requests_change_nothing(tmp_path: Path) -> None:
         assert planted.send(client, "/evaluations/jobs/query", {"project_id": OWN})["jobs"] == []
 
 
-def _remove_old_parts_at_once(store: object) -> None:
-    """Let ClickHouse keep parts that it has given up for a second instead of eight minutes."""
-    database = str(store).rpartition("/")[2]
-    soon = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1"
-    for table in (CALLS, CALL_KEYS, TABLE_ROWS):
-        clickhouse_process().query(f"ALTER TABLE {database}.{table} MODIFY SETTING {soon}")
-
-
 @pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
 @pytest.mark.thorough
 @pytest.mark.parametrize("subject", reversed(SUBJECTS))
@@ -358,7 +349,7 @@ def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3S
             with sa.create_engine(control.replace("postgresql", "postgresql+psycopg")).begin() as connection:
                 planted.fill(connection, OWN, marker, blobs.put_bytes)
         make_old(s3.bucket)
-        _remove_old_parts_at_once(settings["store"])
+        clickhouse_process().remove_old_parts_soon(settings["store"])
         assert {"dump", BUCKET} <= {name.partition("/")[0] for name in found()}, "nothing was planted"
         job_id = purge(client, subject, going.get(subject, ""))
         deadline = time.monotonic() + 120 * strain()

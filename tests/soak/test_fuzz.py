@@ -20,6 +20,7 @@ import pytest
 
 from tests.support import old_data, scale
 from tests.support.cli import heddle
+from tests.support.clickhouse import clickhouse_process
 from tests.support.fuzz import Fuzz, Sent
 from tests.support.server import HeddleProcess
 from tests.support.tenants import Tenant
@@ -147,6 +148,8 @@ def test_whatever_is_sent(kind: str, tmp_path: Path) -> None:
     settings = {**databases, **SETTINGS, **({"workers": 2} if kind == "workers" else {})}
     with Process(tmp_path / "data", **settings) as process, httpx.Client(base_url=process.url, timeout=300) as client:
         archive = tmp_path / "first.heddle"
+        if is_scale:
+            clickhouse_process().remove_old_parts_soon(databases["store"])
         if IS_LONG:
             done = heddle("export", archive, "--project", old_data.PROJECT, "--data", tmp_path / "data", **databases)
             assert done.returncode == 0, done.stdout + done.stderr

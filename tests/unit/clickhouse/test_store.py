@@ -16,7 +16,7 @@ from heddle.store import base
 from heddle.store.clickhouse import call_writes, client
 from heddle.store.clickhouse import store as scale
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS
+from heddle.store.clickhouse.schema import CALL_KEYS, CALLS
 from heddle.store.control import pending_calls
 from heddle.store.control.agents.fields import SpanFilter
 from heddle.store.control.agents.reads import SpansRequest
@@ -115,9 +115,7 @@ def test_compaction_leaves_no_byte_of_what_was_removed(tmp_path: Path, postgres:
     async def main() -> None:
         async with opened(tmp_path, control=control) as store:
             clickhouse, rows = store.calls._clickhouse, scale.TableRows(store.calls._clickhouse)
-            soon = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1"
-            for table in (CALLS, CALL_KEYS, TABLE_ROWS):
-                await clickhouse.command(f"ALTER TABLE {table} MODIFY SETTING {soon}")
+            clickhouse_process().remove_old_parts_soon(clickhouse.database)
             halves = [("old", AT - DAY), ("purged", AT)]
             starts = [Start(PROJECT, name, name, "op", at, f'{{"n":"{MARKER}"}}', "{}", "ada") for name, at in halves]
             spans = [AgentSpan(PROJECT, "purged", "purged", AT, AT + 1, agent_name=MARKER)]
