@@ -24,7 +24,7 @@ _CONFLICTS = ("40001", "40P01")
 _TAKEN = "23505"
 _TOO_COMPLEX = ("54000", "54001", "54011", "54023")
 _TOO_MANY = "number of parameters must be between"
-"""What the driver says of a statement with more constants than the protocol has room for; such an error has no code."""
+"""What the driver says of a statement with more parameters than the protocol allows; such an error has no code."""
 _UNUSABLE = ("08", "25006", "28", "3D", "40003", "53", "55P03", "57P", "58")
 
 
